@@ -1,0 +1,72 @@
+# `make` lists the targets. Everything runs from the virtual environment in .venv, which `setup` prepares and
+# which every other target brings up to date first.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.setup-done
+# Read when a recipe runs, because `setup` may only just have written the file.
+SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
+
+# Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
+BENCH       := benchmarks/stream_stream.py
+BENCH_LARGE := benchmarks/state_growth.py
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+##@ Start here
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Prepare .venv from the lock, and Java 17 or newer if there is none (PYTHON=... to choose)
+
+$(STAMP): pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.py
+	@PYTHON="$(PYTHON)" scripts/setup.sh $(VENV)
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## Join two streams on a local Spark and show the results as they arrive
+	@$(SPARK) $(BIN)/python examples/demo.py
+
+##@ Develop
+
+.PHONY: test
+test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
+	@$(SPARK) $(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP) ## Check style, formatting, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python scripts/check_layers.py
+
+.PHONY: format
+format: $(STAMP) ## Format the code and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock
+	$(BIN)/python scripts/lock.py
+
+.PHONY: clean
+clean: ## Remove caches, build outputs and scratch data (keeps .venv and .jdk)
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
+	rm -rf spark-warehouse metastore_db derby.log benchmarks/scratch
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+##@ Measure
+
+.PHONY: bench
+bench: $(STAMP) ## Run the benchmarks; results go to benchmarks/results/
+	@set -e; for script in $(BENCH); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done
+
+.PHONY: bench-large
+bench-large: $(STAMP) ## Run the benchmarks with large state (long)
+	@set -e; for script in $(BENCH_LARGE); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done

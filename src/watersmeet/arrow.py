@@ -1,0 +1,276 @@
+"""Rows as Arrow tables: hashing keys, ordering by hash, comparing keys, gathering.
+
+Inside the operators a table's columns have positional names, so no name that a user gives a column can clash
+with ours:
+
+    _hash   uint64   hash of the key (xxhash64, computed by Spark; `hash_keys` in process)
+    _k0..   the key columns, in the types both inputs are compared in
+    _p0..   the payload columns
+
+Everything here is vectorised; nothing loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HASH = "_hash"
+
+Hashes = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+
+# Matches are produced in blocks of this many pairs, so that a skewed key cannot fill the memory at once.
+BLOCK_ROWS = 1 << 18
+
+
+def key_name(index: int) -> str:
+    """Internal name of the index-th key column."""
+    return f"_k{index}"
+
+
+def payload_name(index: int) -> str:
+    """Internal name of the index-th payload column."""
+    return f"_p{index}"
+
+
+def key_names(schema: pa.Schema) -> list[str]:
+    """The internal key columns of a table, in order."""
+    return [name for name in schema.names if name.startswith("_k")]
+
+
+def hashes_of(table: pa.Table) -> Hashes:
+    """The hash column as a NumPy array, without a copy when it is one chunk."""
+    return numpy_of(table.column(HASH))
+
+
+def numpy_of(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.generic]:
+    """A fixed-width column without nulls as a NumPy array (a view where it can be)."""
+    if isinstance(column, pa.ChunkedArray):
+        column = one_chunk(column)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked array as one array; no copy when it has one chunk already."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):  # more than 2 GiB of one column
+        raise pa.ArrowCapacityError("one column of one batch holds more than 2 GiB")
+    return combined
+
+
+def sort_order(hashes: Hashes) -> Indices:
+    """Indices that sort `hashes`.
+
+    NumPy sorts 64-bit values several times faster than it argsorts them, so the row number rides in the low
+    bits; the rare rows that agree in all the high bits are put right by a stable pass over sorted data.
+    """
+    count = len(hashes)
+    if count < 2:
+        return np.arange(count, dtype=np.int64)
+    low_bits = np.uint64((1 << int(count - 1).bit_length()) - 1)
+    packed = (hashes & ~low_bits) | np.arange(count, dtype=np.uint64)
+    packed.sort()
+    order = (packed & low_bits).view(np.int64)
+    ordered = hashes[order]
+    if np.any(ordered[1:] < ordered[:-1]):
+        order = order[np.argsort(ordered, kind="stable")]
+    return order
+
+
+def sort_by_hash(table: pa.Table) -> pa.Table:
+    """The table's rows in the order of their hashes."""
+    hashes = hashes_of(table)
+    if len(hashes) < 2 or bool(np.all(hashes[1:] >= hashes[:-1])):
+        return table
+    return take(table, sort_order(hashes))
+
+
+def merge_by_hash(tables: Sequence[pa.Table]) -> pa.Table:
+    """One hash-sorted table out of several; linear, because a stable sort of sorted stretches is a merge."""
+    tables = [table for table in tables if table.num_rows] or list(tables[:1])
+    if len(tables) == 1:
+        return tables[0]
+    order = np.argsort(np.concatenate([hashes_of(table) for table in tables]), kind="stable")
+    return take(pa.concat_tables(tables), order)
+
+
+def take(table: pa.Table, indices: Indices) -> pa.Table:
+    """The rows at `indices`, every column in one chunk."""
+    wanted = pa.array(indices)
+    columns = [gather(column, wanted) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def gather(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
+    """`take` on one column; the indices are ours and known to be in range (a null index gives a null)."""
+    return pc.take(one_chunk(column), indices, boundscheck=False)
+
+
+def match_blocks(
+    left: Hashes, right: Hashes, block_rows: int = BLOCK_ROWS
+) -> Iterator[tuple[Indices, Indices]]:
+    """All pairs (i, j) with left[i] == right[j], for sorted inputs, in blocks of bounded size.
+
+    The shorter side is looked up in the longer one: sorted needles make `searchsorted` walk memory forwards.
+    """
+    if len(left) > len(right):
+        for j, i in match_blocks(right, left, block_rows):
+            yield i, j
+        return
+    if not len(left):
+        return
+    start = np.searchsorted(right, left, side="left")
+    hit = np.flatnonzero(right[np.minimum(start, len(right) - 1)] == left)
+    if not len(hit):
+        return
+    start = start[hit]
+    counts = np.searchsorted(right, left[hit], side="right") - start
+    ends = np.cumsum(counts)
+    for low in range(0, int(ends[-1]), block_rows):
+        high = min(low + block_rows, int(ends[-1]))
+        first, last = np.searchsorted(ends, (low, high - 1), side="right")
+        rows = slice(int(first), int(last) + 1)
+        begins = ends[rows] - counts[rows]  # flat position of each needle's first pair
+        taken = np.minimum(ends[rows], high) - np.maximum(begins, low)
+        i = np.repeat(hit[rows], taken)
+        j = np.arange(low, high) + np.repeat(start[rows] - begins, taken)
+        yield i, j
+
+
+def equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> npt.NDArray[np.bool_]:
+    """Which of the pairs (i, j) have equal keys, as Spark's join compares: NaN equals NaN, -0.0 equals 0.0."""
+    same = np.ones(len(i), dtype=np.bool_)
+    for name in key_names(left.schema):
+        same &= _equal(left.column(name), i, right.column(name), j)
+    return same
+
+
+def _equal(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
+    kind = left.type
+    if pa.types.is_floating(kind):
+        a, b = numpy_of(left)[i], numpy_of(right)[j]
+        return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        width = pa.int64() if kind.bit_width == 64 else pa.int32() if kind.bit_width == 32 else kind
+        return np.asarray(
+            numpy_of(one_chunk(left).view(width))[i] == numpy_of(one_chunk(right).view(width))[j]
+        )
+    equal = pc.equal(gather(left, pa.array(i)), gather(right, pa.array(j)))
+    return equal.to_numpy(zero_copy_only=False).astype(np.bool_)
+
+
+def matches(
+    left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS
+) -> Iterator[tuple[Indices, Indices]]:
+    """All pairs of rows with equal keys in two hash-sorted tables, in blocks of bounded size."""
+    for i, j in match_blocks(hashes_of(left), hashes_of(right), block_rows):
+        same = equal_keys(left, i, right, j)
+        if not same.all():
+            i, j = i[same], j[same]
+        if len(i):
+            yield i, j
+
+
+def drop_null_keys(table: pa.Table) -> pa.Table:
+    """The rows whose key columns are all present: a null key equals nothing."""
+    for name in key_names(table.schema):
+        if table.column(name).null_count:
+            table = table.filter(pc.is_valid(table.column(name)))
+    return table
+
+
+def data_bytes(table: pa.Table) -> int:
+    """The bytes of a table's values: the same for the same rows in any order (Arrow's own count is not)."""
+    return sum(_array_bytes(chunk) for column in table.columns for chunk in column.chunks)
+
+
+def _array_bytes(array: pa.Array) -> int:
+    kind, count = array.type, len(array)
+    bitmap = (count + 7) // 8 if array.null_count else 0
+    if pa.types.is_struct(kind):
+        return bitmap + sum(_array_bytes(array.field(i)) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + count + 1]
+        low, high = (int(offsets[0]), int(offsets[-1])) if count else (0, 0)
+        values = array.keys if pa.types.is_map(kind) else array.values
+        inner = _array_bytes(values.slice(low, high - low))
+        if pa.types.is_map(kind):
+            inner += _array_bytes(array.items.slice(low, high - low))
+        return bitmap + 4 * count + inner
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + count + 1]
+        return bitmap + 4 * count + (int(offsets[-1]) - int(offsets[0]) if count else 0)
+    if pa.types.is_null(kind):
+        return 0
+    return bitmap + (count * int(kind.bit_width) + 7) // 8
+
+
+def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """The tables one after the other; an empty table of `schema` if there are none."""
+    present = list(tables)
+    return pa.concat_tables(present) if present else schema.empty_table()
+
+
+def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
+    """64-bit hashes of composite keys, for runs without Spark (which computes its own).
+
+    Equal keys hash equal under the join's equality: all NaNs alike, -0.0 as 0.0.
+    """
+    result: Hashes | None = None
+    for column in columns:
+        array = one_chunk(column) if isinstance(column, pa.ChunkedArray) else column
+        part = _mix(_bits(array))
+        result = part if result is None else _mix(result * np.uint64(0x9E3779B97F4A7C15) + part)
+    if result is None:
+        raise ValueError("hash_keys needs at least one column")
+    return result
+
+
+def _bits(array: pa.Array) -> Hashes:
+    """A 64-bit image of each value, equal for equal values (bytes are folded by position)."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        values = (
+            array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0
+        )  # -0.0 becomes 0.0
+        values[np.isnan(values)] = np.nan
+        return values.view(np.uint64)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return array.fill_null(0).cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False).view(np.uint64)
+    if pa.types.is_temporal(kind):
+        width = pa.int64() if kind.bit_width == 64 else pa.int32()
+        integers = array.view(width).fill_null(0).cast(pa.int64())
+        return integers.to_numpy(zero_copy_only=False).view(np.uint64)
+    if pa.types.is_decimal(kind):
+        array = array.cast(pa.string())
+    return _fold_bytes(array.cast(pa.large_binary()).fill_null(b""))
+
+
+def _fold_bytes(array: pa.Array) -> Hashes:
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    lengths = np.diff(offsets)
+    sums = np.zeros(len(array), dtype=np.uint64)
+    if lengths.sum():
+        octets = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1)
+        place = np.arange(len(octets), dtype=np.int64) - np.repeat(offsets[:-1] - offsets[0], lengths)
+        weighted = _mix(octets * np.uint64(0x100000001B3) + place.view(np.uint64))
+        filled = lengths > 0
+        sums[filled] = np.add.reduceat(weighted, (offsets[:-1] - offsets[0])[filled])
+    return sums + lengths.astype(np.uint64)
+
+
+def _mix(values: Hashes) -> Hashes:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

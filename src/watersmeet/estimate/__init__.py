@@ -1,0 +1,1 @@
+"""Estimates: arrival rates, selectivities, frequencies, costs. Numbers only."""

@@ -1,0 +1,26 @@
+"""The operators there are, by name. Adding one is adding a line here (see CONTRIBUTING)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from watersmeet.operator import Operator
+from watersmeet.plan import JoinPlan
+from watersmeet.state.space import RunSpace
+
+# Imported on first use: a Spark worker loads only the operator it runs.
+OPERATORS = {
+    "symmetric": "watersmeet.progressive.symmetric:SymmetricJoin",
+}
+
+
+def operator_class(name: str) -> type[Operator]:
+    """The class registered under `name`."""
+    module, _, attribute = OPERATORS[name].partition(":")
+    found: type[Operator] = getattr(import_module(module), attribute)
+    return found
+
+
+def build(plan: JoinPlan, space: RunSpace) -> Operator:
+    """A fresh operator for a plan."""
+    return operator_class(plan.operator)(plan, space)

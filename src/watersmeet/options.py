@@ -1,0 +1,100 @@
+"""Options of the joins: one validated model per operator family, used by the Python API and by pipeline files alike.
+
+A field that a family lists in `TUNING` may change between restarts; all others decide what the state means and are part
+of the join's fingerprint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from watersmeet.errors import OptionError
+
+_SIZES = {
+    "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_DURATIONS = {
+    "us": 1, "microsecond": 1, "ms": 10**3, "millisecond": 10**3, "s": 10**6, "sec": 10**6, "second": 10**6,
+    "m": 60 * 10**6, "min": 60 * 10**6, "minute": 60 * 10**6, "h": 3600 * 10**6, "hour": 3600 * 10**6,
+    "d": 86400 * 10**6, "day": 86400 * 10**6,
+}  # fmt: skip
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
+
+
+def parse_size(value: object) -> object:
+    """A size in bytes: a number, or text such as "256 MB" (10**6) or "64 MiB" (2**20).
+
+    >>> parse_size("256 MB"), parse_size("1.5 GiB"), parse_size(4096)
+    (256000000, 1610612736, 4096)
+    """
+    return _quantity(value, _SIZES, "a size such as '256 MB' or '64 MiB'")
+
+
+def parse_duration(value: object) -> object:
+    """A duration in microseconds: text such as "60 s", "10 min" or "500 ms".
+
+    >>> parse_duration("60 s"), parse_duration("500 ms")
+    (60000000, 500000)
+    """
+    return _quantity(value, _DURATIONS, "a duration such as '60 s' or '10 min'")
+
+
+def _quantity(value: object, units: dict[str, int], wanted: str) -> object:
+    if not isinstance(value, str):
+        return value
+    match = _QUANTITY.match(value)
+    unit = match[2].lower() if match else ""
+    factor = units.get(unit) or units.get(unit.removesuffix("s"))
+    if match is None or factor is None:
+        raise ValueError(f"{value!r} is not {wanted}")
+    return round(float(match[1]) * factor)
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[int, BeforeValidator(parse_duration)]
+
+
+class Options(BaseModel):
+    """Base of every family's options: unknown names are errors, values do not change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    TUNING: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def checked(cls, who: str, **values: Any) -> Self:
+        """The options, or an `OptionError` that names the first wrong one."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"]) or "the options together"
+            if first["type"] == "extra_forbidden":
+                near = difflib.get_close_matches(name, cls.model_fields, n=1)
+                raise OptionError(
+                    who,
+                    expected=f"one of the options {', '.join(cls.model_fields)}",
+                    found=f"option {name!r}",
+                    hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
+                ) from None
+            reason = first["msg"].removeprefix("Value error, ")
+            raise OptionError(
+                who,
+                expected=f"a valid value for {name}",
+                found=f"{first['input']!r} ({reason})",
+                hint=f"Correct {name}; the reference lists what it may be.",
+            ) from None
+
+    def identity(self) -> dict[str, Any]:
+        """The options that decide what the state means, in JSON form."""
+        return {k: v for k, v in self.model_dump(mode="json").items() if k not in self.TUNING}
+
+    def tuning(self) -> dict[str, Any]:
+        """The options that may change between restarts, in JSON form."""
+        return {k: v for k, v in self.model_dump(mode="json").items() if k in self.TUNING}

@@ -1,0 +1,1 @@
+"""Progressive joins: results from the first batch on."""

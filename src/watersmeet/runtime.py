@@ -1,0 +1,76 @@
+"""Drives an operator over a state directory: load a version, take a batch, commit the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+
+import pyarrow as pa
+
+from watersmeet.operator import Batch, OperatorState, advance
+from watersmeet.operators import build
+from watersmeet.plan import JoinPlan
+from watersmeet.state.directory import StateDir
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import PartitionStore
+
+# Results up to this size are held back until the version is committed, so that a consumer that stops early (a limit)
+# cannot leave a batch without a version. Larger results stream out, and the commit follows them.
+HOLD_BYTES = 64 << 20
+
+
+def run_batch(
+    plan: JoinPlan,
+    directory: StateDir,
+    partition: int,
+    batch: Batch,
+    *,
+    query: str = "in-process",
+    session: str = "in-process",
+    attempt: str = "0",
+) -> Iterator[pa.Table]:
+    """One batch of one partition: yields the results and leaves the next version behind."""
+    started = perf_counter()
+    store = PartitionStore(directory, partition)
+    before = store.load(batch.number, query, session)
+    space = store.space(batch.number, attempt)
+    operator = build(plan, space)
+    operator.ended, operator.finished = dict(before.ended), before.finished
+    if before.version >= 0:
+        operator.restore(OperatorState(store.runs(before, session), before.values))
+    timings = {"load": perf_counter() - started}
+
+    held, size = [], 0
+    results = advance(operator, batch)
+    joining = 0.0
+    while True:
+        started = perf_counter()
+        table = next(results, None)
+        joining += perf_counter() - started
+        if table is None:
+            break
+        held.append(table)
+        size += table.nbytes
+        if size > HOLD_BYTES:
+            yield from held
+            held = []
+    timings["join"] = joining
+
+    started = perf_counter()
+    state = operator.save()
+    after = Manifest(
+        version=batch.number,
+        partition=partition,
+        query=query,
+        session=session,
+        values=state.values,
+        ended=operator.ended,
+        finished=operator.finished,
+        history=before.history,
+        repeats=before.repeats,
+    )
+    runs = [space.store(run) for run in state.runs]
+    timings["store"] = perf_counter() - started
+    store.commit(after, runs, space, operator.metrics, timings, batch.time)
+    store.collect(batch.number)
+    yield from held

@@ -1,0 +1,171 @@
+"""A state directory: local or on any file system that `pyarrow.fs` knows, written without half-made files.
+
+state_dir/
+  join.json            what the join is
+  control/             markers that travel through the stream (`end_input`)
+  part-00003/          one per key partition: manifests and run files, see `store`
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import xxhash
+
+from watersmeet.errors import CorruptStateError, StateDirError
+
+JOIN_FILE = "join.json"
+CONTROL = "control"
+
+
+class StateDir:
+    """Files under one root. Local roots are memory-mapped and renamed into place; others rely on atomic puts."""
+
+    def __init__(self, uri: str | os.PathLike[str]) -> None:
+        self.uri = os.fspath(uri)
+        if "://" in self.uri or self.uri.startswith("file:"):
+            self.fs, self.root = pafs.FileSystem.from_uri(self.uri)
+        else:
+            self.fs, self.root = pafs.LocalFileSystem(), os.path.abspath(self.uri)
+        self.is_local = isinstance(self.fs, pafs.LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        """A file's full path."""
+        return f"{self.root}/{name}"
+
+    def create(self, name: str = "") -> None:
+        """Make a directory, and fail with a clear error if that or writing into it is impossible."""
+        probe = f"{name}/.probe-{uuid.uuid4().hex}" if name else f".probe-{uuid.uuid4().hex}"
+        try:
+            self.fs.create_dir(self.path(name) if name else self.root, recursive=True)
+            with self.fs.open_output_stream(self.path(probe)) as stream:
+                stream.write(b"")
+            self.fs.delete_file(self.path(probe))
+        except OSError as error:
+            raise StateDirError(
+                f"state directory {self.uri}",
+                expected="a directory that can be created and written",
+                found=str(error),
+                hint="Give a state_dir on a writable file system, the same for every executor.",
+            ) from error
+
+    def size(self, name: str) -> int | None:
+        """A file's length, or None if there is no such file."""
+        info = self.fs.get_file_info(self.path(name))
+        return info.size if info.type == pafs.FileType.File else None
+
+    def list(self, name: str = "") -> list[str]:
+        """The names in a directory (not recursive); none if it does not exist."""
+        where = self.path(name) if name else self.root
+        found = self.fs.get_file_info(pafs.FileSelector(where, allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def read(self, name: str) -> bytes:
+        """A small file's bytes."""
+        with self.fs.open_input_stream(self.path(name), compression=None) as stream:
+            return bytes(stream.read())
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file for random access, memory-mapped where that is possible."""
+        if self.is_local:
+            return pa.memory_map(self.path(name), "r")
+        return self.fs.open_input_file(self.path(name))
+
+    def publish(self, name: str, content: bytes) -> None:
+        """Write a small file so that it is seen whole or not at all."""
+        if self.is_local:
+            target = self.path(name)
+            temporary = f"{target}.{uuid.uuid4().hex}.tmp"
+            Path(temporary).write_bytes(content)
+            os.replace(temporary, target)
+        else:
+            with self.fs.open_output_stream(self.path(name), compression=None) as stream:
+                stream.write(content)
+
+    def write_arrow(
+        self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None
+    ) -> tuple[int, str]:
+        """Write an Arrow IPC file; returns its length and checksum."""
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with self.fs.open_output_stream(self.path(name), compression=None) as stream:
+            sink = _ChecksummedSink(stream.write)
+            with pa.ipc.new_file(pa.PythonFile(sink, "w"), schema, options=options) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        return sink.length, sink.checksum.hexdigest()
+
+    def delete(self, name: str) -> None:
+        """Delete a file; another attempt may have been quicker."""
+        try:
+            self.fs.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def checksum(self, name: str) -> str:
+        """The checksum of a file's bytes, read in pieces."""
+        digest = xxhash.xxh3_64()
+        with self.open(name) as stream:
+            while piece := stream.read(1 << 24):
+                digest.update(piece)
+        return digest.hexdigest()
+
+
+class _ChecksummedSink(io.RawIOBase):
+    """Passes bytes on, counting and digesting them."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self.length = 0
+        self.checksum = xxhash.xxh3_64()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._write(content)
+        self.checksum.update(content)
+        self.length += len(content)
+        return len(content)
+
+
+def seal(body: dict[str, Any]) -> bytes:
+    """A JSON document behind a line that holds its length and checksum."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=plain_json).encode()
+    head = json.dumps({"length": len(text), "checksum": xxhash.xxh3_64_hexdigest(text)}).encode()
+    return head + b"\n" + text + b"\n"
+
+
+def unseal(content: bytes, name: str) -> dict[str, Any]:
+    """The document that `seal` wrote, or an error that says how it is damaged."""
+    head, _, text = content.partition(b"\n")
+    text = text.removesuffix(b"\n")
+    try:
+        expected = json.loads(head)
+        intact = expected["length"] == len(text) and expected["checksum"] == xxhash.xxh3_64_hexdigest(text)
+        body = json.loads(text) if intact else None
+    except (ValueError, KeyError, TypeError):
+        body = None
+    if not isinstance(body, dict):
+        raise CorruptStateError(
+            f"state file {name}",
+            expected="a document with the length and checksum its first line states",
+            found=f"{len(content)} bytes that do not fit",
+            hint="The file is damaged: restore the state directory from a copy, or start over with a new "
+            "state directory and a new checkpoint.",
+        )
+    return body
+
+
+def plain_json(value: Any) -> Any:
+    """NumPy numbers and arrays in their JSON form."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"state values must be JSON, found {type(value).__name__}")

@@ -1,0 +1,115 @@
+"""Manifests: one JSON document per partition and batch that says which runs are alive and what was counted.
+
+A version exists when its manifest does. The digest covers what is determined by the batch; file names and timings stand
+beside it. `history` holds the metrics of the batches since the last multiple of `SEGMENT`; a full segment is written to
+a file of its own, so that a manifest stays small and the history outlives the manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import xxhash
+
+from watersmeet.errors import CorruptStateError, StateFormatError
+from watersmeet.state.directory import plain_json, seal, unseal
+from watersmeet.state.run import Page, Run, RunData
+
+FORMAT = 1
+SEGMENT = 32
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run as a manifest lists it."""
+
+    file: str
+    length: int
+    checksum: str
+    label: str
+    tier: str
+    rows: int
+    nbytes: int
+    oldest: int
+    newest: int
+    hash_sum: int
+    pages: list[list[int]]
+    attributes: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: Run, file: str, length: int, checksum: str) -> RunEntry:
+        """The entry of a run stored in `file`."""
+        return cls(
+            file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
+            [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
+        )  # fmt: skip
+
+    def run(self, data: RunData) -> Run:
+        """The run, with its rows at `data`."""
+        return Run(
+            label=self.label,
+            data=data,
+            rows=self.rows,
+            nbytes=self.nbytes,
+            oldest=self.oldest,
+            newest=self.newest,
+            hash_sum=self.hash_sum,
+            tier="spilled" if self.tier == "spilled" else "resident",
+            pages=tuple(Page(bucket, rows) for bucket, rows in self.pages),
+            attributes=self.attributes,
+        )
+
+
+@dataclass
+class Manifest:
+    """One version of one partition's state."""
+
+    version: int
+    partition: int
+    query: str  # Spark's id of the query, the same over restarts
+    session: str  # Spark's id of this run of the query, new at every restart
+    runs: list[RunEntry] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+    repeats: int = 0  # batches whose second attempt differed from the first
+    digest: str = ""
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        """The sealed document."""
+        return seal({**self.__dict__, "runs": [run.__dict__ for run in self.runs]})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Manifest:
+        """The manifest in `content`; `name` is for the error message."""
+        body = unseal(content, name)
+        check_format(body, name)
+        try:
+            runs = [RunEntry(**entry) for entry in body.pop("runs")]
+            return cls(runs=runs, **body)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise CorruptStateError(
+                f"state file {name}", expected="a manifest", found=str(error), hint="Restore it from a copy."
+            ) from error
+
+
+def digest_of(runs: list[Run], values: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """A digest of everything that a repeated batch must reproduce."""
+    content = {"runs": [run.digest() for run in runs], "values": values, "metrics": metrics}
+    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True, default=plain_json).encode())
+
+
+def check_format(body: dict[str, Any], name: str) -> None:
+    """Refuse state of a release newer than this one."""
+    found = body.get("format")
+    if found != FORMAT:
+        raise StateFormatError(
+            f"state file {name}",
+            expected=f"state format {FORMAT}",
+            found=f"format {found}",
+            hint="The state was written by another release of Watersmeet: use that one, or a newer one.",
+        )

@@ -1,0 +1,301 @@
+"""Versions: batch N of a query reads version N - 1 of its partition's state and writes version N.
+
+    part-00003/
+      v-000000000042.json                    manifest: a version exists when this file does
+      run-000000000042-<attempt>-0.arrow     a run first written in batch 42
+      metrics-000000.json                    a finished segment of the history
+
+Run files are written first, the manifest last and in one piece. Two attempts of a batch write files of their own and
+equal manifests, so it does not matter which of them comes last. The last `KEEP` versions stay, because Spark may repeat
+the last batch after a crash; files that no kept version names are collected once no attempt can still want them.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.arrow import data_bytes
+from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
+from watersmeet.metrics import Metrics
+from watersmeet.state.directory import StateDir, seal
+from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
+from watersmeet.state.run import Page, Run, hash_sum
+from watersmeet.state.space import BucketPage
+
+KEEP = 3
+_MANIFEST = re.compile(r"v-(\d{12})\.json$")
+_RUN = re.compile(r"run-(\d{12})-")
+
+
+@dataclass
+class StoredRun:
+    """A run's rows in a file, opened when they are first wanted."""
+
+    directory: StateDir
+    name: str
+    length: int
+    checksum: str
+    rows: int
+    verify: bool
+
+    @cached_property
+    def _reader(self) -> pa.ipc.RecordBatchFileReader:
+        self.check_length()
+        if self.verify and self.directory.checksum(self.name) != self.checksum:
+            raise _corrupt(self.name, f"checksum {self.checksum}", "another checksum")
+        try:
+            reader = pa.ipc.open_file(self.directory.open(self.name))
+        except pa.ArrowInvalid as error:
+            raise _corrupt(self.name, "an Arrow IPC file", str(error)) from error
+        return reader
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        table = self._reader.read_all()
+        if table.num_rows != self.rows:
+            raise _corrupt(self.name, f"{self.rows} rows", f"{table.num_rows} rows")
+        return table
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return self._table
+
+    def page(self, index: int) -> pa.Table:
+        """One page, read and decompressed alone."""
+        return pa.Table.from_batches([self._reader.get_batch(index)])
+
+    def check_length(self) -> None:
+        """Fail early when the file is gone or has another length than its manifest says."""
+        found = self.directory.size(self.name)
+        if found != self.length:
+            raise _corrupt(
+                self.name, f"{self.length} bytes", "no file" if found is None else f"{found} bytes"
+            )
+
+
+class FileSpace:
+    """Where one attempt of one batch writes its run files."""
+
+    def __init__(self, directory: StateDir, folder: str, batch: int, attempt: str) -> None:
+        self.directory = directory
+        self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
+        self._written = 0
+
+    def spill(
+        self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any
+    ) -> Run:
+        """Write a spilled run: one compressed record batch per page."""
+        first, rest = _peek(pages)
+        directory: list[Page] = []
+        totals = {"rows": 0, "nbytes": 0, "hash_sum": 0}
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for bucket, table in rest:
+                directory.append(Page(bucket, table.num_rows))
+                totals["rows"] += table.num_rows
+                totals["nbytes"] += data_bytes(table)
+                totals["hash_sum"] += hash_sum(table)
+                yield _single_batch(table)
+
+        data = self._write(first[1].schema, batches(), "lz4")
+        return Run(
+            label=label,
+            data=replace(data, rows=totals["rows"]),
+            rows=totals["rows"],
+            nbytes=totals["nbytes"],
+            oldest=oldest,
+            newest=newest,
+            hash_sum=totals["hash_sum"] % (1 << 64),
+            tier="spilled",
+            pages=tuple(directory),
+            attributes=attributes,
+        )
+
+    def store(self, run: Run) -> Run:
+        """Write a resident run that has no file yet."""
+        if isinstance(run.data, StoredRun):
+            return run
+        data = self._write(run.table.schema, [_single_batch(run.table)], None)
+        return replace(run, data=replace(data, rows=run.rows))
+
+    def _write(
+        self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None
+    ) -> StoredRun:
+        name = f"{self.prefix}-{self._written}.arrow"
+        self._written += 1
+        length, checksum = self.directory.write_arrow(name, schema, batches, compression)
+        return StoredRun(self.directory, name, length, checksum, rows=0, verify=False)
+
+
+class PartitionStore:
+    """The versions of one partition's state."""
+
+    def __init__(self, directory: StateDir, partition: int) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.folder = f"part-{partition:05d}"
+
+    def versions(self) -> list[int]:
+        """The versions that exist, oldest first."""
+        found = (_MANIFEST.match(name) for name in self.directory.list(self.folder))
+        return [int(match[1]) for match in found if match]
+
+    def manifest(self, version: int) -> Manifest:
+        """A version's manifest."""
+        name = self._manifest_name(version)
+        try:
+            content = self.directory.read(name)
+        except FileNotFoundError:
+            there = self.versions()
+            raise MissingVersionError(
+                f"state directory {self.directory.uri}, partition {self.partition}",
+                expected=f"version {version}, which the next batch starts from",
+                found=f"versions {there[0]} to {there[-1]}" if there else "no version at all",
+                hint="State and checkpoint must be kept, copied and deleted together: restore the matching state, or "
+                "start over with a new state directory and a new checkpoint.",
+            ) from None
+        manifest = Manifest.from_bytes(content, name)
+        if manifest.version != version or manifest.partition != self.partition:
+            raise _corrupt(
+                name,
+                f"version {version} of partition {self.partition}",
+                f"version {manifest.version} of partition {manifest.partition}",
+            )
+        return manifest
+
+    def load(self, batch: int, query: str, session: str) -> Manifest:
+        """The manifest that a batch starts from; a new one for the first batch of a query."""
+        if batch == 0:
+            self.directory.fs.create_dir(self.directory.path(self.folder), recursive=True)
+            for version in self.versions():
+                self._check_query(self.manifest(version), query)
+            return Manifest(version=-1, partition=self.partition, query=query, session=session)
+        manifest = self.manifest(batch - 1)
+        self._check_query(manifest, query)
+        return manifest
+
+    def runs(self, manifest: Manifest, session: str) -> list[Run]:
+        """A manifest's runs. What an earlier run of the query wrote is checked byte for byte, once."""
+        verify = manifest.session != session
+        runs = []
+        for entry in manifest.runs:
+            name = f"{self.folder}/{entry.file}"
+            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.rows, verify)
+            data.check_length()
+            runs.append(entry.run(data))
+        return runs
+
+    def space(self, batch: int, attempt: str) -> FileSpace:
+        """Room for one attempt's run files."""
+        return FileSpace(self.directory, self.folder, batch, attempt)
+
+    def commit(
+        self,
+        manifest: Manifest,
+        runs: list[Run],
+        space: FileSpace,
+        metrics: Metrics,
+        timings: dict[str, float],
+        clock: int,
+    ) -> Manifest:
+        """Write the runs that have no file yet, then the manifest: from then on the version exists."""
+        stored = [space.store(run) for run in runs]
+        deterministic = metrics.as_dict()
+        entry = {"batch": manifest.version, "time": clock, **deterministic, "timings": timings}
+        entry["resident_bytes"] = sum(run.nbytes for run in stored if run.tier == "resident")
+        entry["spilled_bytes"] = sum(run.nbytes for run in stored if run.tier == "spilled")
+        entry["state_rows"] = sum(run.rows for run in stored)
+        manifest.runs = [self._entry(run) for run in stored]
+        manifest.digest = digest_of(stored, manifest.values, deterministic)
+        manifest.repeats += self._differs_from_earlier_attempt(manifest)
+        if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
+            manifest.history = []
+        manifest.history = [*manifest.history, entry]
+        if manifest.version % SEGMENT == SEGMENT - 1:
+            self.directory.publish(
+                f"{self.folder}/metrics-{manifest.version // SEGMENT:06d}.json",
+                seal({"format": FORMAT, "history": manifest.history}),
+            )
+        self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
+        return manifest
+
+    def collect(self, newest: int) -> None:
+        """Delete versions older than the last `KEEP`, and run files of that age that no kept version names."""
+        horizon = newest - KEEP
+        names = self.directory.list(self.folder)
+        versions = {int(match[1]): name for name in names if (match := _MANIFEST.match(name))}
+        alive = {
+            entry.file for version in versions if version > horizon for entry in self.manifest(version).runs
+        }
+        for version, name in versions.items():
+            if version <= horizon:
+                self.directory.delete(f"{self.folder}/{name}")
+        for name in names:
+            match = _RUN.match(name)
+            if match and int(match[1]) <= horizon and name not in alive:
+                self.directory.delete(f"{self.folder}/{name}")
+
+    def _manifest_name(self, version: int) -> str:
+        return f"{self.folder}/v-{version:012d}.json"
+
+    def _entry(self, run: Run) -> RunEntry:
+        data = run.data
+        assert isinstance(data, StoredRun)
+        return RunEntry.of(run, data.name.rpartition("/")[2], data.length, data.checksum)
+
+    def _check_query(self, manifest: Manifest, query: str) -> None:
+        if manifest.query != query:
+            raise StateMismatchError(
+                f"state directory {self.directory.uri}, partition {self.partition}",
+                expected=f"state of query {query}",
+                found=f"state of query {manifest.query}",
+                hint="A state directory belongs to one query and its checkpoint: restart from that checkpoint, or "
+                "give this query a new state directory.",
+            )
+
+    def _differs_from_earlier_attempt(self, manifest: Manifest) -> bool:
+        name = self._manifest_name(manifest.version)
+        if self.directory.size(name) is None:
+            return False
+        differs = Manifest.from_bytes(self.directory.read(name), name).digest != manifest.digest
+        if differs:
+            warnings.warn(
+                f"batch {manifest.version} of partition {self.partition} was repeated and came out differently: a "
+                "source did not replay the same rows",
+                stacklevel=2,
+            )
+        return differs
+
+
+def _single_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _peek(pages: Iterable[BucketPage]) -> tuple[BucketPage, Iterator[BucketPage]]:
+    iterator = iter(pages)
+    first = next(iterator)
+
+    def rest() -> Iterator[BucketPage]:
+        yield first
+        yield from iterator
+
+    return first, rest()
+
+
+def _corrupt(name: str, expected: str, found: str) -> CorruptStateError:
+    return CorruptStateError(
+        f"state file {name}",
+        expected=expected,
+        found=found,
+        hint="The file is damaged or gone: restore the state directory from a copy, or start over with a new state "
+        "directory and a new checkpoint.",
+    )

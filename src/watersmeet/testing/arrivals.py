@@ -1,0 +1,123 @@
+"""Arrival scripts: which rows reach which input in which batch.
+
+A row is a plain tuple, the key values first, then the payload values. Scripts are data: the same one can be run in
+process, through a state directory with a restart after every batch, or through Spark.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import HASH, hash_keys
+from watersmeet.operator import Batch
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.projection import OutputColumn
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What arrives in one batch; `time` is the batch's clock in microseconds."""
+
+    rows: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    time: int = 0
+    ended: frozenset[str] = frozenset()
+    punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def permuted(self, seed: int) -> Arrival:
+        """The same rows in another order."""
+        shuffled = {
+            name: random.Random(seed).sample(list(rows), len(rows)) for name, rows in self.rows.items()
+        }
+        return replace(self, rows=shuffled)
+
+
+Script = Sequence[Arrival]
+
+# Key and payload types of the conformance scripts: an id makes rows distinguishable, a string varies in width.
+KEYS: tuple[pa.DataType, ...] = (pa.int64(),)
+PAYLOAD: tuple[pa.DataType, ...] = (pa.int64(), pa.string())
+
+
+def make_plan(
+    operator: str,
+    inputs: Sequence[str] = ("left", "right"),
+    options: Mapping[str, Any] | None = None,
+    *,
+    keys: tuple[pa.DataType, ...] = KEYS,
+    payload: tuple[pa.DataType, ...] = PAYLOAD,
+    tuning: Mapping[str, Any] | None = None,
+) -> JoinPlan:
+    """A plan whose output is the key (from the first input), then the payload of every input in order."""
+    first = inputs[0]
+    output = [OutputColumn(pa.field(f"k{i}", kind), first, f"_k{i}") for i, kind in enumerate(keys)]
+    output += [
+        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")
+        for name in inputs
+        for i, kind in enumerate(payload)
+    ]
+    specs = tuple(InputSpec(name, keys, payload) for name in inputs)
+    return JoinPlan(operator, specs, tuple(output), dict(options or {}), dict(tuning or {}))
+
+
+def table_of(spec: InputSpec, rows: Sequence[Row], *, constant_hash: bool = False) -> pa.Table:
+    """An operator's input table out of plain rows."""
+    kinds = (*spec.keys, *spec.payload)
+    columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+    hashes = np.full(len(rows), 7, np.uint64) if constant_hash else hash_keys(columns[: len(spec.keys)])
+    return pa.Table.from_arrays(
+        [pa.array(hashes, pa.uint64()), *columns], names=[HASH, *spec.schema.names[1:]]
+    )
+
+
+def batch_of(plan: JoinPlan, number: int, arrival: Arrival, *, constant_hash: bool = False) -> Batch:
+    """The batch that an operator gets for an arrival."""
+    rows = {
+        name: table_of(plan.input(name), list(rows), constant_hash=constant_hash)
+        for name, rows in arrival.rows.items()
+    }
+    return Batch(number, arrival.time, rows, arrival.punctuations, arrival.ended)
+
+
+def random_script(
+    seed: int,
+    *,
+    inputs: Sequence[str] = ("left", "right"),
+    batches: int = 8,
+    batch_rows: int = 7,
+    keys: int = 10,
+    idle_share: float = 0.2,
+    null_share: float = 0.05,
+    skew: float = 0.0,
+    width: int = 10,
+    end: bool = True,
+    tick: int = 1_000_000,
+) -> list[Arrival]:
+    """A seeded script: bursts and silences, null and duplicate keys, `skew` of the rows on one key.
+
+    With `end`, all inputs end in the last batch.
+    """
+    rng = random.Random(seed)
+    script, ident = [], 0
+    for number in range(batches):
+        rows: dict[str, list[Row]] = {}
+        if rng.random() >= idle_share:
+            for name in inputs:
+                rows[name] = []
+                for _ in range(rng.randint(0, batch_rows)):
+                    ident += 1
+                    key = None if rng.random() < null_share else rng.randrange(keys)
+                    key = 0 if key is not None and rng.random() < skew else key
+                    rows[name].append((key, ident, "x" * rng.randint(0, width)))
+                    if rng.random() < 0.1:
+                        rows[name].append(rows[name][-1])  # an exact duplicate is a row of its own
+        last = end and number == batches - 1
+        script.append(Arrival(rows, time=number * tick, ended=frozenset(inputs if last else ())))
+    return script

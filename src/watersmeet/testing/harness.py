@@ -1,0 +1,83 @@
+"""Running a script through an operator: in memory, or over a state directory with a restart after every batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from watersmeet.operator import Operator, OperatorState, advance
+from watersmeet.operators import build
+from watersmeet.plan import JoinPlan
+from watersmeet.runtime import run_batch
+from watersmeet.state.directory import StateDir
+from watersmeet.state.manifest import digest_of
+from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
+from watersmeet.testing.arrivals import Row, Script, batch_of
+
+
+@dataclass
+class Outcome:
+    """What a run gave: rows per batch, and a digest of the state after each."""
+
+    per_batch: list[Counter[Row]] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    operator: Operator | None = None
+
+    @property
+    def rows(self) -> Counter[Row]:
+        """All rows of the run."""
+        return sum(self.per_batch, Counter())
+
+
+def rows_of(tables: Iterable[pa.Table]) -> Counter[Row]:
+    """Output tables as a multiset of plain rows."""
+    found: Counter[Row] = Counter()
+    for table in tables:
+        columns = [column.to_pylist() for column in table.columns]
+        found.update(zip(*columns, strict=True))
+    return found
+
+
+def run_in_memory(
+    plan: JoinPlan, script: Script, *, constant_hash: bool = False, reload: bool = False
+) -> Outcome:
+    """Run a script on one operator. With `reload` a new operator takes up the saved state after every batch."""
+    space = MemorySpace()
+    operator = build(plan, space)
+    outcome = Outcome(operator=operator)
+    for number, arrival in enumerate(script):
+        if reload and number:
+            fresh = build(plan, space)
+            fresh.ended, fresh.finished = dict(operator.ended), operator.finished
+            fresh.restore(operator.save())
+            outcome.operator = operator = fresh
+        batch = batch_of(plan, number, arrival, constant_hash=constant_hash)
+        outcome.per_batch.append(rows_of(advance(operator, batch)))
+        outcome.digests.append(state_digest(operator, operator.save()))
+    return outcome
+
+
+def state_digest(operator: Operator, state: OperatorState) -> str:
+    """A digest of state and metrics that does not depend on the order of rows with equal hashes."""
+    return digest_of(state.runs, state.values, operator.metrics.as_dict())
+
+
+def run_stored(plan: JoinPlan, script: Script, directory: StateDir, *, repeat: bool = False) -> Outcome:
+    """Run a script over a state directory, everything reloaded from disk (and verified) in every batch.
+
+    With `repeat` every batch is run twice, as Spark does after a crash: the second attempt's rows count.
+    """
+    outcome = Outcome()
+    store = PartitionStore(directory, 0)
+    for number, arrival in enumerate(script):
+        batch = batch_of(plan, number, arrival)
+        for attempt in range(2 if repeat else 1):
+            session = f"session-{number}-{attempt}"
+            rows = rows_of(run_batch(plan, directory, 0, batch, session=session, attempt=str(attempt)))
+        outcome.per_batch.append(rows)
+        outcome.digests.append(store.manifest(number).digest)
+    return outcome

@@ -1,0 +1,124 @@
+"""Every operator against every law."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.cases import CASES
+from watersmeet.operators import OPERATORS
+from watersmeet.state.directory import StateDir
+from watersmeet.state.store import PartitionStore
+from watersmeet.testing import Arrival, batch_of, run_in_memory, run_stored
+from watersmeet.testing.cases import Case
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+SHAPES = {
+    "small domain": {"keys": 3},
+    "large domain": {"keys": 1000},
+    "skewed": {"keys": 50, "skew": 0.7},
+    "one key": {"keys": 1},
+    "all null": {"null_share": 1.0},
+    "wide payload": {"width": 3000},
+    "always busy": {"idle_share": 0.0},
+    "mostly idle": {"idle_share": 0.8, "batches": 20},
+}
+
+
+def test_every_operator_has_a_case() -> None:
+    assert {case.operator for case in CASES} == set(OPERATORS)
+
+
+@every_case
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([1, 2, 7, 50]), batches=st.integers(1, 14))
+def test_exactly_once(case: Case, seed: int, batch_rows: int, batches: int) -> None:
+    script = case.random_script(seed, batch_rows=batch_rows, batches=batches)
+    assert run_in_memory(case.plan(), script).rows == case.expected(script)
+
+
+@every_case
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exactly_once_for_awkward_keys(case: Case, shape: str) -> None:
+    for seed in range(3):
+        script = case.random_script(seed, **SHAPES[shape])
+        assert run_in_memory(case.plan(), script).rows == case.expected(script)
+
+
+@every_case
+def test_hash_collisions_never_yield_a_wrong_row(case: Case) -> None:
+    for seed in range(4):
+        script = case.random_script(seed)
+        assert run_in_memory(case.plan(), script, constant_hash=True).rows == case.expected(script)
+
+
+@every_case
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int) -> None:
+    script = case.random_script(seed)
+    permuted = [arrival.permuted(seed) for arrival in script]
+    first, second = run_in_memory(case.plan(), script), run_in_memory(case.plan(), permuted)
+    assert first.per_batch == second.per_batch
+    assert first.digests == second.digests
+
+
+@every_case
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_saved_state_is_the_whole_state(case: Case, seed: int) -> None:
+    script = case.random_script(seed)
+    kept, reloaded = run_in_memory(case.plan(), script), run_in_memory(case.plan(), script, reload=True)
+    assert kept.per_batch == reloaded.per_batch
+    assert kept.digests == reloaded.digests
+
+
+@every_case
+@pytest.mark.parametrize("seed", range(3))
+def test_restart_after_every_batch(case: Case, seed: int, tmp_path: str) -> None:
+    script = case.random_script(seed, batches=12)
+    stored = run_stored(case.plan(), script, StateDir(tmp_path))
+    assert stored.per_batch == run_in_memory(case.plan(), script).per_batch
+
+
+@every_case
+@pytest.mark.parametrize("seed", range(2))
+def test_a_repeated_batch_gives_the_same_rows_and_state(case: Case, seed: int, tmp_path: str) -> None:
+    script = case.random_script(seed, batches=12)
+    once = run_stored(case.plan(), script, StateDir(f"{tmp_path}/once"))
+    twice = run_stored(case.plan(), script, StateDir(f"{tmp_path}/twice"), repeat=True)
+    assert once.per_batch == twice.per_batch
+    assert once.digests == twice.digests
+    assert PartitionStore(StateDir(f"{tmp_path}/twice"), 0).manifest(len(script) - 1).repeats == 0
+
+
+@every_case
+def test_nothing_arrives_at_all(case: Case) -> None:
+    script = [Arrival(time=number) for number in range(3)]
+    assert run_in_memory(case.plan(), script).rows == Counter()
+
+
+@every_case
+def test_one_input_stays_empty(case: Case) -> None:
+    script = case.random_script(5, end=False)
+    for empty in case.inputs:
+        thinned = [
+            Arrival({**arrival.rows, empty: []}, arrival.time, arrival.ended, arrival.punctuations)
+            for arrival in script
+        ]
+        assert run_in_memory(case.plan(), thinned).rows == case.expected(thinned)
+
+
+@every_case
+def test_input_tables_are_not_modified(case: Case) -> None:
+    plan = case.plan()
+    script = case.random_script(11)
+    for number, arrival in enumerate(script):
+        batch, copy = batch_of(plan, number, arrival), batch_of(plan, number, arrival)
+        run_in_memory(plan, [arrival])
+        assert {name: table.to_pylist() for name, table in batch.rows.items()} == {
+            name: table.to_pylist() for name, table in copy.rows.items()
+        }
