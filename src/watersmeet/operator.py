@@ -44,6 +44,7 @@ class Batch:
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
+    signals: tuple[int, ...] = ()  # numbers sent to the join by `control.send_signal`, in order
 
     @property
     def is_idle(self) -> bool:

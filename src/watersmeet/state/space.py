@@ -23,18 +23,14 @@ PAGE_ROWS = 8192
 class RunSpace(Protocol):
     """Where spilled runs go."""
 
-    def spill(
-        self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any
-    ) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Write a spilled run, page by page, buckets and hashes ascending. Pages must not be empty."""
 
 
 class MemorySpace:
     """Spilled runs held in memory: for the lab and for tests, where pages are counted and not read from disk."""
 
-    def spill(
-        self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any
-    ) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Keep the pages."""
         kept = list(pages)
         tables = tuple(table for _, table in kept)

@@ -76,9 +76,7 @@ class StoredRun:
         """Fail early when the file is gone or has another length than its manifest says."""
         found = self.directory.size(self.name)
         if found != self.length:
-            raise _corrupt(
-                self.name, f"{self.length} bytes", "no file" if found is None else f"{found} bytes"
-            )
+            raise _corrupt(self.name, f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
 
 
 class FileSpace:
@@ -89,9 +87,7 @@ class FileSpace:
         self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._written = 0
 
-    def spill(
-        self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any
-    ) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Write a spilled run: one compressed record batch per page."""
         first, rest = _peek(pages)
         directory: list[Page] = []
@@ -126,9 +122,7 @@ class FileSpace:
         data = self._write(run.table.schema, [_single_batch(run.table)], None)
         return replace(run, data=replace(data, rows=run.rows))
 
-    def _write(
-        self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None
-    ) -> StoredRun:
+    def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
         name = f"{self.prefix}-{self._written}.arrow"
         self._written += 1
         length, checksum = self.directory.write_arrow(name, schema, batches, compression)
@@ -232,9 +226,7 @@ class PartitionStore:
         horizon = newest - KEEP
         names = self.directory.list(self.folder)
         versions = {int(match[1]): name for name in names if (match := _MANIFEST.match(name))}
-        alive = {
-            entry.file for version in versions if version > horizon for entry in self.manifest(version).runs
-        }
+        alive = {entry.file for version in versions if version > horizon for entry in self.manifest(version).runs}
         for version, name in versions.items():
             if version <= horizon:
                 self.directory.delete(f"{self.folder}/{name}")

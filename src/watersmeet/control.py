@@ -1,0 +1,65 @@
+"""Words to a running join: markers that travel through the stream, so that they are replayed like any row.
+
+A marker is a small JSON file in `state_dir/control/`, which the join reads as one more streaming source. It reaches every
+partition in one micro-batch and takes effect at that batch's end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+
+from watersmeet.errors import OptionError, StateDirError
+from watersmeet.state.directory import CONTROL, StateDir
+from watersmeet.state.identity import read_join
+
+CONTROL_SCHEMA = "kind string, input string, value long"
+
+# Codes of control rows in the union's `_input` column; data rows have the number of their source.
+END, SIGNAL, TICK = -1, -2, -3
+
+
+def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
+    """Declare an input of a join complete: no more rows will come on it.
+
+    The join learns it with its next micro-batch. When all inputs have ended, that batch emits everything still owed and
+    the state is let go. A row that arrives after its input's end is an error. Calling it twice does no harm.
+
+    >>> end_input("/path/to/state", "left")  # doctest: +SKIP
+    """
+    directory = StateDir(state_dir)
+    inputs = list(_join(directory)["identity"]["inputs"])
+    if name not in inputs:
+        raise OptionError(
+            "end_input",
+            expected=f"one of the join's inputs: {', '.join(inputs)}",
+            found=repr(name),
+            hint="Give the name of the input, not of the DataFrame.",
+        )
+    _send(directory, {"kind": "end", "input": name})
+
+
+def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
+    """Send a number to every partition of a join; what it means is the operator's affair."""
+    directory = StateDir(state_dir)
+    _join(directory)
+    _send(directory, {"kind": "signal", "value": value})
+
+
+def _join(directory: StateDir) -> dict[str, dict[str, dict[str, object]]]:
+    found = read_join(directory)
+    if found is None:
+        raise StateDirError(
+            f"state directory {directory.uri}",
+            expected="the state directory of a join",
+            found="no join.json",
+            hint="Give the state_dir that the join was built with; build the join first.",
+        )
+    return found
+
+
+def _send(directory: StateDir, marker: dict[str, object]) -> None:
+    # The file source ignores names that begin with a dot or an underscore, so a marker is never read half-written:
+    # it is published under its final name in one piece.
+    directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(marker).encode() + b"\n")

@@ -1,0 +1,1 @@
+"""Streaming DataFrames in, a streaming DataFrame out."""

@@ -1,0 +1,240 @@
+"""The join as a Spark plan: one union, one shuffle by key, one Python function per partition.
+
+    inputs ----\\
+    control ----> union -> repartitionById(pmod(xxhash64(keys), P)) -> mapInArrow(task) -> output columns
+    ticks ----/
+
+The control source is a directory of marker files (`end_input`, `signal`); its rows are copied to every partition. Ticks
+are rows of a rate source that only make Spark run a batch when no data comes. An identity `mapInArrow` over the control
+branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+import watersmeet
+from watersmeet.arrow import key_name, payload_name
+from watersmeet.control import CONTROL_SCHEMA, END, SIGNAL, TICK
+from watersmeet.errors import OptionError
+from watersmeet.options import Options
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.projection import OutputColumn
+from watersmeet.spark.encoding import decoded, encoded, encoded_type
+from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
+from watersmeet.spark.task import task_function
+from watersmeet.state.directory import CONTROL, StateDir
+from watersmeet.state.identity import recorded_partitions, register_join
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output column: its field in Spark, the input it comes from and the column's position there."""
+
+    field: T.StructField
+    input: str
+    position: int
+
+
+@dataclass
+class Binding:
+    """What a family's public function hands over: everything that makes the join."""
+
+    who: str
+    operator: str
+    sources: list[Source]
+    output: list[Output]
+    options: Options
+    state_dir: str
+    partitions: int | None = None
+    tick: bool = False  # run batches while no data comes
+    clock: bool = False  # the operator reads Batch.time
+    keep_null_keys: bool = False
+    extra_output: list[tuple[T.StructField, str, str]] = field(default_factory=list)  # field, input, internal column
+
+    def frame(self) -> DataFrame:
+        """The streaming DataFrame of results."""
+        rows = [source for source in self.sources if source.kind == "rows"]
+        key_types = common_key_types(self.who, rows)
+        for source in self.sources:
+            source.key_types = key_types
+        session = rows[0].frame.sparkSession
+        directory = StateDir(self.state_dir)
+        directory.create()
+        directory.create(CONTROL)
+        partitions = self._partitions(session, directory)
+        plan = self._plan(rows, key_types, partitions)
+        register_join(self.who, directory, plan)
+
+        frames = [_encode_payload(source) for source in self.sources]
+        slots = Slots.assign(frames)
+        union = self._control(session, directory, plan, key_types, slots)
+        for index, source in enumerate(frames):
+            union = union.unionByName(self._rows(index, source, slots, partitions))
+        if self.tick:
+            ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
+            union = union.unionByName(ticks.select(F.lit(0).alias("_part"), *self._empty(TICK, key_types, slots)))
+        shuffled = union.repartitionById(partitions, F.col("_part")).drop("_part")
+        wire = T.StructType(
+            [T.StructField(f"c{i}", encoded_type(f.dataType), f.nullable) for i, f in enumerate(self._fields())]
+        )
+        job = json.dumps(
+            {
+                "release": watersmeet.__version__,
+                "who": self.who,
+                "state_dir": self.state_dir,
+                "plan": plan.to_json(),
+                "sources": [
+                    {"name": source.name, "kind": source.kind, "slots": slots.of_source[i]}
+                    for i, source in enumerate(frames)
+                ],
+                "required": [not f.nullable for f in self._fields()],
+            }
+        )
+        joined = shuffled.mapInArrow(task_function(job), wire)
+        return joined.select(
+            *(
+                decoded(F.col(f"c{i}"), f.dataType).alias(f.name, metadata=f.metadata)
+                for i, f in enumerate(self._fields())
+            )
+        )
+
+    def _fields(self) -> list[T.StructField]:
+        return [column.field for column in self.output] + [extra[0] for extra in self.extra_output]
+
+    def _partitions(self, session: SparkSession, directory: StateDir) -> int:
+        if self.partitions is not None and (not isinstance(self.partitions, int) or self.partitions < 1):
+            raise OptionError(
+                self.who, expected="partitions >= 1", found=repr(self.partitions), hint="Leave it out for the default."
+            )
+        default = recorded_partitions(directory) or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        return self.partitions or default
+
+    def _plan(self, rows: Sequence[Source], key_types: Sequence[T.DataType], partitions: int) -> JoinPlan:
+        specs = tuple(
+            InputSpec(
+                source.name,
+                tuple(arrow_type(kind) for kind in key_types),
+                tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
+            )
+            for source in rows
+        )
+        by_name = {source.name: source for source in rows}
+        output = [
+            OutputColumn(
+                pa.field(column.field.name, arrow_type(encoded_type(column.field.dataType))),
+                column.input,
+                _internal_name(by_name[column.input], column.position),
+            )
+            for column in self.output
+        ]
+        output += [
+            OutputColumn(pa.field(spec.name, arrow_type(spec.dataType)), source, column)
+            for spec, source, column in self.extra_output
+        ]
+        return JoinPlan(self.operator, specs, tuple(output), self.options.identity(), self.options.tuning(), partitions)
+
+    def _rows(self, index: int, source: Source, slots: Slots, partitions: int) -> DataFrame:
+        """A source's rows in the layout of the union."""
+        frame = source.frame.toDF(*(f"c{i}" for i in range(len(source.fields))))
+        keys = [
+            F.col(f"c{position}").cast(kind).alias(key_name(i))
+            for i, (position, kind) in enumerate(zip(source.keys, source.key_types, strict=True))
+        ]
+        names = [key_name(i) for i in range(len(keys))]
+        frame = frame.select(*keys, *(F.col(f"c{position}") for position in source.payload))
+        if source.kind == "rows" and not self.keep_null_keys:
+            frame = frame.dropna(subset=names)
+        frame = frame.withColumn("_hash", F.xxhash64(*names))
+        one = F.pmod("_hash", F.lit(partitions)).cast("int")
+        part = F.explode(_everywhere(partitions)) if source.everywhere else one
+        payload = [F.col(f"c{position}") for position in source.payload]
+        return frame.select(
+            part.alias("_part"),
+            F.lit(index).cast("tinyint").alias("_input"),
+            "_hash",
+            *self._clock(),
+            *names,
+            *slots.columns(index, payload),
+        )
+
+    def _control(
+        self, session: SparkSession, directory: StateDir, plan: JoinPlan, key_types: Sequence[T.DataType], slots: Slots
+    ) -> DataFrame:
+        markers = session.readStream.schema(CONTROL_SCHEMA).json(_spark_path(directory, CONTROL))
+        number = F.lit(None).cast("long")
+        for index, spec in enumerate(plan.inputs):
+            number = F.when(F.col("input") == spec.name, F.lit(index)).otherwise(number)
+        kind = F.when(F.col("kind") == "end", F.lit(END)).otherwise(F.lit(SIGNAL))
+        rows = markers.select(
+            F.explode(_everywhere(plan.partitions)).alias("_part"),
+            *self._empty(0, key_types, slots),
+            kind.cast("tinyint").alias("_code"),
+            F.when(F.col("kind") == "end", number).otherwise(F.col("value")).alias("_value"),
+        )
+        rows = rows.withColumn("_input", F.col("_code")).withColumn("_hash", F.col("_value")).drop("_code", "_value")
+        return rows.mapInArrow(_identity, rows.schema)
+
+    def _empty(self, code: int, key_types: Sequence[T.DataType], slots: Slots) -> list[Column]:
+        """The columns of a row that carries no data."""
+        return [
+            F.lit(code).cast("tinyint").alias("_input"),
+            F.lit(None).cast("long").alias("_hash"),
+            *self._clock(),
+            *(F.lit(None).cast(kind).alias(key_name(i)) for i, kind in enumerate(key_types)),
+            *(F.lit(None).cast(kind).alias(f"_s{slot}") for slot, kind in enumerate(slots.types)),
+        ]
+
+    def _clock(self) -> list[Column]:
+        # One value per micro-batch, replayed when Spark repeats the batch.
+        return [F.unix_micros(F.current_timestamp()).alias("_time")] if self.clock else []
+
+
+def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _everywhere(partitions: int) -> Column:
+    return F.sequence(F.lit(0), F.lit(partitions - 1))
+
+
+def _encode_payload(source: Source) -> Source:
+    """The source with payload types that cannot travel to Python replaced by ones that can."""
+    names = [f"c{i}" for i in range(len(source.fields))]
+    frame = source.frame.toDF(*names).select(
+        *(
+            encoded(F.col(names[i]), f.dataType).alias(names[i]) if i in source.payload else F.col(names[i])
+            for i, f in enumerate(source.fields)
+        )
+    )
+    return Source(source.name, frame, source.keys, source.payload, source.kind, source.everywhere, source.key_types)
+
+
+def _internal_name(source: Source, position: int) -> str:
+    if position in source.keys:
+        return key_name(source.keys.index(position))
+    return payload_name(source.payload.index(position))
+
+
+def _spark_path(directory: StateDir, name: str) -> str:
+    return directory.path(name) if directory.is_local else f"{directory.uri.rstrip('/')}/{name}"
+
+
+def binary_sources(
+    who: str, left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], names: tuple[str, str]
+) -> list[Source]:
+    """The two sources of a binary join on pairs of columns."""
+    sources = []
+    for side, (name, frame) in enumerate(zip(names, (left, right), strict=True)):
+        check_streaming(who, name, frame)
+        keys = [find_column(who, name, frame, pair[side]) for pair in pairs]
+        payload = [i for i in range(len(frame.columns)) if i not in keys]
+        sources.append(Source(name, frame, keys, payload))
+    return sources

@@ -1,0 +1,209 @@
+"""Columns of DataFrames: resolving names, comparing key types, Spark types as Arrow types.
+
+Inputs travel as one union of rows. A row belongs to one input, so payload columns of the same type share a *slot*:
+
+    _input   which source the row belongs to (negative: a control row)
+    _hash    xxhash64 of the key; of a control row, its value
+    _k0..    the key
+    _s0..    slots: orders.amount (double) and payments.fee (double) both travel in _s0
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from watersmeet.errors import ColumnError, KeyTypeError, NotStreamingError
+
+_ATOMIC: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.VarcharType: pa.string(),
+    T.CharType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.DayTimeIntervalType: pa.duration("us"),
+    T.NullType: pa.null(),
+}
+_INTEGRAL = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_NOT_KEYS = (T.ArrayType, T.MapType, T.StructType, T.NullType, T.VariantType, T.CalendarIntervalType)
+
+
+def arrow_type(kind: T.DataType) -> pa.DataType:
+    """The Arrow type in which Spark sends a value of this type to Python (time zones normalised to UTC)."""
+    if type(kind) in _ATOMIC:
+        return _ATOMIC[type(kind)]
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", arrow_type(kind.keyType), nullable=False), value)
+    if isinstance(kind, T.StructType):
+        return pa.struct([pa.field(f.name, arrow_type(f.dataType), f.nullable) for f in kind.fields])
+    if isinstance(kind, T.UserDefinedType):
+        return arrow_type(kind.sqlType())
+    raise ColumnError(
+        "watersmeet",
+        expected="a type that Spark can hand to Python",
+        found=kind.simpleString(),
+        hint="Cast the column to another type before the join.",
+    )
+
+
+@dataclass
+class Source:
+    """A stream that goes into the union: the rows of an input, or its punctuations.
+
+    `keys` and `payload` are positions of columns. Rows of a source that is sent `everywhere` are copied to all
+    partitions.
+    """
+
+    name: str
+    frame: DataFrame
+    keys: list[int]
+    payload: list[int]
+    kind: str = "rows"
+    everywhere: bool = False
+    key_types: list[T.DataType] = field(default_factory=list)
+
+    @property
+    def fields(self) -> list[T.StructField]:
+        """The columns of the DataFrame."""
+        return self.frame.schema.fields
+
+    def payload_types(self) -> list[T.DataType]:
+        """The Spark types of the payload."""
+        return [self.fields[i].dataType for i in self.payload]
+
+
+def check_streaming(who: str, name: str, frame: DataFrame) -> None:
+    """Refuse a batch DataFrame."""
+    if not frame.isStreaming:
+        raise NotStreamingError(
+            who,
+            expected=f"a streaming DataFrame as input {name!r}",
+            found="a batch DataFrame",
+            hint="Read it with spark.readStream; for a table that does not change use semi_stream_join or a plain join.",
+        )
+
+
+def find_column(who: str, name: str, frame: DataFrame, column: str) -> int:
+    """The position of a column; names are compared as Spark does."""
+    sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    wanted = column if sensitive else column.lower()
+    found = [i for i, have in enumerate(frame.columns) if (have if sensitive else have.lower()) == wanted]
+    if len(found) == 1:
+        return found[0]
+    near = difflib.get_close_matches(column, frame.columns, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near and not found else "Rename or correct the column."
+    raise ColumnError(
+        who,
+        expected=f"one column {column!r} in input {name!r}",
+        found=f"{len(found)} columns of that name" if found else f"the columns {', '.join(frame.columns)}",
+        hint=hint,
+    )
+
+
+def key_pairs(who: str, on: str | Sequence[str | tuple[str, str]]) -> tuple[list[tuple[str, str]], bool]:
+    """`on` as pairs of names, and whether every key has one name on both sides (then it is one output column)."""
+    if isinstance(on, str):
+        return [(on, on)], True
+    items = list(on)
+    if len(items) == 2 and isinstance(on, tuple) and all(isinstance(item, str) for item in items):
+        return [(str(items[0]), str(items[1]))], False
+    if items and all(isinstance(item, str) for item in items):
+        return [(str(item), str(item)) for item in items], True
+    if items and all(isinstance(item, tuple) and len(item) == 2 for item in items):
+        return [(str(item[0]), str(item[1])) for item in items], False
+    raise ColumnError(
+        who,
+        expected="on = a column name, a list of names, or pairs (left name, right name)",
+        found=repr(on),
+        hint="Write for example on='id', on=['a', 'b'] or on=[('order_id', 'id')].",
+    )
+
+
+def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
+    """The type in which each key is compared: the inputs' own, or the widest of whole numbers."""
+    result = []
+    for position in range(len(sources[0].keys)):
+        fields = [source.fields[source.keys[position]] for source in sources]
+        kinds = [_plain_string(field.dataType) for field in fields]
+        where = ", ".join(
+            f"{source.name}.{field.name}: {field.dataType.simpleString()}"
+            for source, field in zip(sources, fields, strict=True)
+        )
+        if any(isinstance(kind, (*_NOT_KEYS, T.UserDefinedType)) for kind in kinds):
+            raise KeyTypeError(
+                who, expected="key columns of atomic types", found=where, hint="Join on a column derived from it."
+            )
+        if any(isinstance(kind, T.StringType) and kind.collation != "UTF8_BINARY" for kind in kinds):
+            raise KeyTypeError(
+                who,
+                expected="string keys with the collation UTF8_BINARY",
+                found=where,
+                hint="Join on a normalised copy of the column, for example lower(name).",
+            )
+        if all(kind == kinds[0] for kind in kinds):
+            result.append(kinds[0])
+        elif all(isinstance(kind, _INTEGRAL) for kind in kinds):
+            result.append(max(kinds, key=lambda kind: _INTEGRAL.index(type(kind))))
+        elif all(isinstance(kind, (T.FloatType, T.DoubleType)) for kind in kinds):
+            result.append(T.DoubleType())
+        else:
+            raise KeyTypeError(
+                who,
+                expected="key columns of one type (whole numbers may differ in width)",
+                found=where,
+                hint="Cast one of them so that the types agree.",
+            )
+    return result
+
+
+def _plain_string(kind: T.DataType) -> T.DataType:
+    return T.StringType() if isinstance(kind, (T.VarcharType, T.CharType)) else kind
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The shared payload columns of the union, and which of them each source uses."""
+
+    types: list[T.DataType]
+    of_source: list[list[int]]
+
+    @classmethod
+    def assign(cls, sources: Sequence[Source]) -> Slots:
+        """Give every payload column the first free slot of its type."""
+        types: list[T.DataType] = []
+        assigned = []
+        for source in sources:
+            taken: list[int] = []
+            for kind in source.payload_types():
+                free = (i for i, have in enumerate(types) if have == kind and i not in taken)
+                slot = next(free, len(types))
+                if slot == len(types):
+                    types.append(kind)
+                taken.append(slot)
+            assigned.append(taken)
+        return cls(types, assigned)
+
+    def columns(self, source: int, payload: Sequence[Column]) -> list[Column]:
+        """The slot columns for a row of a source: its payload in its slots, null elsewhere."""
+        filled = dict(zip(self.of_source[source], payload, strict=True))
+        return [filled.get(slot, F.lit(None).cast(kind)).alias(f"_s{slot}") for slot, kind in enumerate(self.types)]

@@ -1,0 +1,188 @@
+"""What runs inside a Spark task: one call per key partition and micro-batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from watersmeet.arrow import HASH, Indices, numpy_of, one_chunk, sort_order, take
+from watersmeet.control import END, SIGNAL
+from watersmeet.errors import StateMismatchError, WorkerSetupError
+from watersmeet.operator import Batch
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.runtime import run_batch
+from watersmeet.state.directory import StateDir
+
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+# Spark reads one record batch at a time: large enough to be cheap, small enough not to matter.
+OUTPUT_ROWS = 1 << 17
+
+
+def task_function(job: str) -> BatchFunction:
+    """The function for `mapInArrow`. It refers to nothing but builtins, so that it loads on any worker and can say what
+    is missing there."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            from watersmeet.spark.task import run_task
+        except ImportError as error:
+            import sys
+
+            raise ImportError(
+                f"the Spark worker running {sys.executable} cannot load Watersmeet ({error}): install watersmeet in the "
+                "workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at an environment that has it"
+            ) from error
+        yield from run_task(job, batches)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in the query a task is."""
+
+    batch: int
+    partition: int
+    query: str
+    session: str
+    attempt: str
+
+    @classmethod
+    def now(cls, who: str) -> Position:
+        """Read from the task's context."""
+        context = TaskContext.get()
+        number = context.getLocalProperty("streaming.sql.batchId") if context else None
+        if context is None or number is None:
+            raise WorkerSetupError(
+                who,
+                expected="to run inside a streaming query",
+                found="no micro-batch",
+                hint="Start the result with writeStream; it cannot be collected or cached like a batch DataFrame.",
+            )
+        return cls(
+            batch=int(number),
+            partition=context.partitionId(),
+            query=str(context.getLocalProperty("sql.streaming.queryId")),
+            session=str(context.getLocalProperty("spark.jobGroup.id")),
+            attempt=str(context.taskAttemptId()),
+        )
+
+
+def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join one micro-batch of one partition."""
+    job = json.loads(text)
+    _check_release(job)
+    plan = JoinPlan.from_json(job["plan"])
+    position = Position.now(job["who"])
+    table = _combine(list(batches))
+    _check_partition(job["who"], plan, position, table)
+    batch = make_batch(plan, job["sources"], position.batch, table)
+    del table
+    schema = _wire_schema(plan, job["required"])
+    results = run_batch(
+        plan,
+        StateDir(job["state_dir"]),
+        position.partition,
+        batch,
+        query=position.query,
+        session=position.session,
+        attempt=position.attempt,
+    )
+    for result in results:
+        wire = pa.Table.from_arrays(result.columns, schema=schema) if schema.names else result
+        yield from wire.to_batches(max_chunksize=OUTPUT_ROWS)
+
+
+def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table: pa.Table | None) -> Batch:
+    """The operator's batch out of the rows of the union, every source's rows sorted by hash in the same pass."""
+    rows: dict[str, pa.Table] = {}
+    punctuations: dict[str, pa.Table] = {}
+    if table is None:
+        return Batch(number, rows={spec.name: spec.schema.empty_table() for spec in plan.inputs})
+    belongs = numpy_of(table.column("_input"))
+    values = one_chunk(table.column(HASH))
+    hashes = numpy_of(values.fill_null(0).view(pa.uint64()))
+    for index, source in enumerate(sources):
+        mine = np.flatnonzero(belongs == index)
+        order = mine[sort_order(hashes[mine])]
+        if source["kind"] == "rows":
+            rows[source["name"]] = _rows_of(plan.input(source["name"]), source["slots"], table, hashes, order)
+        elif len(order):
+            names = [*(n for n in table.column_names if n.startswith("_k")), *(f"_s{slot}" for slot in source["slots"])]
+            found = take(table.select(names), order).add_column(0, HASH, pa.array(hashes[order]))
+            earlier = punctuations.get(source["name"])
+            punctuations[source["name"]] = found if earlier is None else pa.concat_tables([earlier, found])
+    control = values.filter(pa.array(belongs == END)).to_pylist()
+    signals = values.filter(pa.array(belongs == SIGNAL)).to_pylist()
+    return Batch(
+        number,
+        time=int(table.column("_time")[0].as_py()) if "_time" in table.column_names else 0,
+        rows=rows,
+        punctuations=punctuations,
+        ended=frozenset(plan.inputs[int(index)].name for index in control if index is not None),
+        signals=tuple(sorted(set(signals))),
+    )
+
+
+def _rows_of(
+    spec: InputSpec, slots: list[int], table: pa.Table, hashes: np.ndarray[Any, Any], order: Indices
+) -> pa.Table:
+    keys = [f"_k{i}" for i in range(len(spec.keys))]
+    wanted = take(table.select([*keys, *(f"_s{slot}" for slot in slots)]), order)
+    columns = [pa.array(hashes[order]), *wanted.columns]
+    schema = spec.schema
+    result = pa.Table.from_arrays(columns, names=schema.names)
+    # Only labels can differ (the session's time zone, names of list elements): a cast without a copy.
+    return result if result.schema == schema else result.cast(schema)
+
+
+def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:
+    full = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(full).combine_chunks() if full else None
+
+
+def _wire_schema(plan: JoinPlan, required: list[bool]) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(f"c{i}", column.field.type, nullable=not needed)
+            for i, (column, needed) in enumerate(zip(plan.output, required, strict=True))
+        ]
+    )
+
+
+def _check_release(job: dict[str, Any]) -> None:
+    import watersmeet
+
+    if watersmeet.__version__ != job["release"]:
+        raise WorkerSetupError(
+            f"the Spark worker running {sys.executable}",
+            expected=f"Watersmeet {job['release']}, as on the driver",
+            found=f"Watersmeet {watersmeet.__version__}",
+            hint="Install the same release on the driver and on all workers.",
+        )
+
+
+def _check_partition(who: str, plan: JoinPlan, position: Position, table: pa.Table | None) -> None:
+    """A narrow operator right above the join (union, coalesce) renumbers its partitions: find out, never guess."""
+    wrong = position.partition >= plan.partitions
+    if table is not None and not wrong:
+        data = numpy_of(table.column("_input")) >= 0
+        if data.any():
+            first = int(numpy_of(table.column(HASH).fill_null(0))[np.flatnonzero(data)[0]])
+            wrong = plan.partitions > 1 and first % plan.partitions != position.partition
+    if wrong:
+        raise StateMismatchError(
+            who,
+            expected=f"its {plan.partitions} partitions to be computed once each, under their own numbers",
+            found=f"another numbering (task partition {position.partition})",
+            hint="A union, coalesce or self-join right after the join renumbers its partitions: put .repartition(n) "
+            "between, or write the result to a sink first.",
+        )

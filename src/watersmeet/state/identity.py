@@ -1,0 +1,73 @@
+"""Which join a state directory belongs to: `join.json`, written when the join is first built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watersmeet.errors import StateMismatchError
+from watersmeet.plan import JoinPlan
+from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
+from watersmeet.state.manifest import FORMAT, check_format
+
+
+def read_join(directory: StateDir) -> dict[str, Any] | None:
+    """The record of the join, or None if the directory has none."""
+    if directory.size(JOIN_FILE) is None:
+        return None
+    body = unseal(directory.read(JOIN_FILE), JOIN_FILE)
+    check_format(body, JOIN_FILE)
+    return body
+
+
+def recorded_partitions(directory: StateDir) -> int | None:
+    """The number of partitions the state was begun with; None while there is no state."""
+    found = read_join(directory)
+    return int(found["partitions"]) if found and _has_versions(directory) else None
+
+
+def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
+    """Record the join, or check that the state is of this very join. State that was never used may change hands."""
+    found = read_join(directory)
+    if found is not None and _has_versions(directory):
+        _check(who, directory, found, plan)
+        return
+    record = {
+        "format": FORMAT,
+        "fingerprint": plan.fingerprint(),
+        "identity": plan.identity(),
+        "partitions": plan.partitions,
+    }
+    directory.publish(JOIN_FILE, seal(record))
+
+
+def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:
+    new_start = "or give this join a new state directory and a new checkpoint."
+    if found["partitions"] != plan.partitions:
+        raise StateMismatchError(
+            f"{who}, state directory {directory.uri}",
+            expected=f"{found['partitions']} partitions, with which the state was begun",
+            found=f"partitions={plan.partitions}",
+            hint=f"Leave `partitions` out or give the old number, {new_start}",
+        )
+    if found["fingerprint"] == plan.fingerprint():
+        return
+    differences = _differences(found["identity"], plan.identity())
+    raise StateMismatchError(
+        f"{who}, state directory {directory.uri}",
+        expected="state of this join",
+        found="state of another one: " + "; ".join(differences),
+        hint=f"Build the join as it was, {new_start}",
+    )
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for name in sorted(old.keys() | new.keys()):
+            found += _differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+        return found
+    return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
+
+
+def _has_versions(directory: StateDir) -> bool:
+    return any(name.startswith("part-") for name in directory.list())
