@@ -37,6 +37,8 @@ class RunEntry:
     hash_sum: int
     pages: list[list[int]]
     attributes: dict[str, Any]
+    live: list[list[int]] | None
+    stored_rows: int
 
     @classmethod
     def of(cls, run: Run, file: str, length: int, checksum: str) -> RunEntry:
@@ -44,6 +46,7 @@ class RunEntry:
         return cls(
             file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
             [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
+            None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows,
         )  # fmt: skip
 
     def run(self, data: RunData) -> Run:
@@ -59,6 +62,7 @@ class RunEntry:
             tier="spilled" if self.tier == "spilled" else "resident",
             pages=tuple(Page(bucket, rows) for bucket, rows in self.pages),
             attributes=self.attributes,
+            live=None if self.live is None else tuple((start, stop) for start, stop in self.live),
         )
 
 

@@ -6,13 +6,19 @@
         page      0     1     2     3     4
         bucket    0     0     1     3     3        pages_of(3) = [3, 4]; bucket 2 has no rows
 
+Rows can leave a stored run (flushed, merged elsewhere) without a rewrite: `live` lists the ranges of rows that are still
+there, and `rows` and `nbytes` count only those.
+
+        rows      0 ..... 1200 ..... 5000 ..... 9000
+        live      [0, 1200)          [5000, 9000)        the rows between were dropped with `without`
+
 A run carries what must be known without reading it: rows, bytes, the batches its rows came in, a sum of its hashes
 (so that two runs with the same rows in another order have the same digest) and the operator's own attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -27,6 +33,10 @@ Tier = Literal["resident", "spilled"]
 
 class RunData(Protocol):
     """Where a run's rows are."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
 
     def table(self) -> pa.Table:
         """All rows, one chunk per column where they are memory-mapped."""
@@ -57,11 +67,19 @@ class Run:
     tier: Tier = "resident"
     pages: tuple[Page, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    live: tuple[tuple[int, int], ...] | None = None  # None: all rows are there
 
     @property
     def table(self) -> pa.Table:
-        """All rows. For a spilled run prefer `read`, which takes a page at a time."""
+        """All rows as stored, dropped ones too. For a spilled run prefer `read`, which takes a page at a time."""
         return self.data.table()
+
+    @property
+    def parts(self) -> list[pa.Table]:
+        """A resident run's live rows, as slices in hash order, without a copy."""
+        if self.live is None:
+            return [self.table]
+        return [self.table.slice(start, stop - start) for start, stop in self.live]
 
     @property
     def hashes(self) -> Hashes:
@@ -69,8 +87,12 @@ class Run:
         return hashes_of(self.table)
 
     def pages_of(self, bucket: int) -> list[int]:
-        """The pages of a bucket, in hash order."""
-        return [index for index, page in enumerate(self.pages) if page.bucket == bucket]
+        """The live pages of a bucket, in hash order."""
+        found = [index for index, page in enumerate(self.pages) if page.bucket == bucket]
+        if found and self.live is not None:
+            start = sum(page.rows for page in self.pages[: found[0]])
+            return found if any(low <= start < high for low, high in self.live) else []
+        return found
 
     def read(self, bucket: int) -> Iterator[pa.Table]:
         """A spilled run's rows of one bucket, page by page in hash order."""
@@ -81,6 +103,30 @@ class Run:
         """A resident run's rows of one bucket, without a copy."""
         offsets = buckets.offsets(self.hashes)
         return self.table.slice(int(offsets[bucket]), int(offsets[bucket + 1] - offsets[bucket]))
+
+    def without(self, ranges: Iterable[tuple[int, int]]) -> Run:
+        """The run less some ranges of its rows; its file stays as it is.
+
+        What is left of a spilled run is not read: its bytes are counted in proportion to its rows.
+        """
+        live = subtract_ranges(((0, self.stored_rows),) if self.live is None else self.live, ranges)
+        rows = sum(stop - start for start, stop in live)
+        left = replace(self, live=live, rows=rows)
+        if self.tier == "resident":
+            return replace(left, nbytes=sum(data_bytes(part) for part in left.parts))
+        return replace(left, nbytes=self.nbytes * rows // self.rows if self.rows else 0)
+
+    def without_bucket(self, bucket: int) -> Run:
+        """A spilled run less the pages of one bucket."""
+        ends = np.cumsum([page.rows for page in self.pages])
+        found = self.pages_of(bucket)
+        ranges = [(int(ends[found[0]]) - self.pages[found[0]].rows, int(ends[found[-1]]))] if found else []
+        return self.without(ranges)
+
+    @property
+    def stored_rows(self) -> int:
+        """The rows in the file, dropped ones too."""
+        return self.data.rows
 
     def with_attributes(self, **attributes: Any) -> Run:
         """The same rows under other attributes."""
@@ -99,6 +145,7 @@ class Run:
             self.hash_sum,
             pages,
             dict(self.attributes),
+            self.live,
         ]
 
 
@@ -107,6 +154,11 @@ class InMemory:
     """Rows that have no file yet."""
 
     pages: tuple[pa.Table, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(page.num_rows for page in self.pages)
 
     def table(self) -> pa.Table:
         """All rows."""
@@ -129,6 +181,21 @@ def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **att
         hash_sum=hash_sum(table),
         attributes=attributes,
     )
+
+
+def subtract_ranges(
+    ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """Ascending ranges less others.
+
+    >>> subtract_ranges([(0, 10), (20, 30)], [(4, 6), (8, 22)])
+    ((0, 4), (6, 8), (22, 30))
+    """
+    left = list(ranges)
+    for low, high in holes:
+        cut = [piece for start, stop in left for piece in ((start, min(stop, low)), (max(start, high), stop))]
+        left = [(start, stop) for start, stop in cut if start < stop]
+    return tuple(left)
 
 
 def hash_sum(table: pa.Table) -> int:

@@ -120,7 +120,7 @@ class FileSpace:
         if isinstance(run.data, StoredRun):
             return run
         data = self._write(run.table.schema, [_single_batch(run.table)], None)
-        return replace(run, data=replace(data, rows=run.rows))
+        return replace(run, data=replace(data, rows=run.stored_rows))
 
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
         name = f"{self.prefix}-{self._written}.arrow"
@@ -182,7 +182,7 @@ class PartitionStore:
         runs = []
         for entry in manifest.runs:
             name = f"{self.folder}/{entry.file}"
-            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.rows, verify)
+            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify)
             data.check_length()
             runs.append(entry.run(data))
         return runs

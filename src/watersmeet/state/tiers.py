@@ -79,7 +79,7 @@ def merge_runs(runs: list[Run]) -> Run:
     """One resident run with the rows of several resident runs of one input."""
     return resident_run(
         runs[0].label,
-        merge_by_hash([run.table for run in runs]),
+        merge_by_hash([part for run in runs for part in run.parts]),
         oldest=min(run.oldest for run in runs),
         newest=max(run.newest for run in runs),
     )
