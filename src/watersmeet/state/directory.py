@@ -82,10 +82,11 @@ class StateDir:
     def publish(self, name: str, content: bytes) -> None:
         """Write a small file so that it is seen whole or not at all."""
         if self.is_local:
-            target = self.path(name)
-            temporary = f"{target}.{uuid.uuid4().hex}.tmp"
-            Path(temporary).write_bytes(content)
-            os.replace(temporary, target)
+            target = Path(self.path(name))
+            # A leading dot hides the file from Spark, which reads the control directory as a source.
+            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+            temporary.write_bytes(content)
+            temporary.replace(target)
         else:
             with self.fs.open_output_stream(self.path(name), compression=None) as stream:
                 stream.write(content)
@@ -94,13 +95,15 @@ class StateDir:
         self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None
     ) -> tuple[int, str]:
         """Write an Arrow IPC file; returns its length and checksum."""
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with self.fs.open_output_stream(self.path(name), compression=None) as stream:
-            sink = _ChecksummedSink(stream.write)
-            with pa.ipc.new_file(pa.PythonFile(sink, "w"), schema, options=options) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-        return sink.length, sink.checksum.hexdigest()
+        writer = self.arrow_writer(name, schema, compression)
+        for batch in batches:
+            writer.write(batch)
+        return writer.close()
+
+    def arrow_writer(self, name: str, schema: pa.Schema, compression: str | None) -> ArrowWriter:
+        """An Arrow IPC file that is written batch by batch."""
+        stream = self.fs.open_output_stream(self.path(name), compression=None)
+        return ArrowWriter(stream, schema, compression)
 
     def delete(self, name: str) -> None:
         """Delete a file; another attempt may have been quicker."""
@@ -116,6 +119,26 @@ class StateDir:
             while piece := stream.read(1 << 24):
                 digest.update(piece)
         return digest.hexdigest()
+
+
+class ArrowWriter:
+    """An Arrow IPC file in the making. A file that is not closed belongs to no version and is collected later."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, compression: str | None) -> None:
+        self._stream = stream
+        self._sink = _ChecksummedSink(stream.write)
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, "w"), schema, options=options)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a record batch."""
+        self._writer.write_batch(batch)
+
+    def close(self) -> tuple[int, str]:
+        """Complete the file; returns its length and checksum."""
+        self._writer.close()
+        self._stream.close()
+        return self._sink.length, self._sink.checksum.hexdigest()
 
 
 class _ChecksummedSink(io.RawIOBase):

@@ -6,7 +6,7 @@
         page      0     1     2     3     4
         bucket    0     0     1     3     3        pages_of(3) = [3, 4]; bucket 2 has no rows
 
-Rows can leave a stored run (flushed, merged elsewhere) without a rewrite: `live` lists the ranges of rows that are still
+Rows can leave a stored run (flushed, merged elsewhere) without a rewrite: `live` lists the ranges that are still
 there, and `rows` and `nbytes` count only those.
 
         rows      0 ..... 1200 ..... 5000 ..... 9000

@@ -20,11 +20,24 @@ BucketPage = tuple[int, pa.Table]  # a bucket, and some of its rows in hash orde
 PAGE_ROWS = 8192
 
 
+class SpillWriter(Protocol):
+    """A spilled run in the making."""
+
+    def add(self, bucket: int, page: pa.Table) -> None:
+        """Append a page."""
+
+    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
+        """The run, complete."""
+
+
 class RunSpace(Protocol):
     """Where spilled runs go."""
 
     def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Write a spilled run, page by page, buckets and hashes ascending. Pages must not be empty."""
+
+    def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
+        """The same for pages that are handed over one by one, so that several runs can be written at once."""
 
 
 class MemorySpace:
@@ -46,6 +59,23 @@ class MemorySpace:
             pages=tuple(Page(bucket, table.num_rows) for bucket, table in kept),
             attributes=attributes,
         )
+
+
+    def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
+        """Collect the pages."""
+        return _MemoryWriter(self, label)
+
+
+class _MemoryWriter:
+    def __init__(self, space: MemorySpace, label: str) -> None:
+        self.space, self.label = space, label
+        self.pages: list[BucketPage] = []
+
+    def add(self, bucket: int, page: pa.Table) -> None:
+        self.pages.append((bucket, page))
+
+    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
+        return self.space.spill(self.label, self.pages, oldest=oldest, newest=newest, **attributes)
 
 
 def cut_into_pages(table: pa.Table, buckets: Buckets, page_rows: int = PAGE_ROWS) -> Iterator[BucketPage]:

@@ -28,11 +28,12 @@ from watersmeet.metrics import Metrics
 from watersmeet.state.directory import StateDir, seal
 from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
 from watersmeet.state.run import Page, Run, hash_sum
-from watersmeet.state.space import BucketPage
+from watersmeet.state.space import BucketPage, SpillWriter
 
 KEEP = 3
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
+_TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
 
 
 @dataclass
@@ -49,19 +50,25 @@ class StoredRun:
     @cached_property
     def _reader(self) -> pa.ipc.RecordBatchFileReader:
         self.check_length()
-        if self.verify and self.directory.checksum(self.name) != self.checksum:
-            raise _corrupt(self.name, f"checksum {self.checksum}", "another checksum")
+        if self.verify:
+            found = self.directory.checksum(self.name)
+            if found != self.checksum:
+                raise self._corrupt(f"checksum {self.checksum}", f"checksum {found}")
+            self.verify = False
         try:
-            reader = pa.ipc.open_file(self.directory.open(self.name))
-        except pa.ArrowInvalid as error:
-            raise _corrupt(self.name, "an Arrow IPC file", str(error)) from error
-        return reader
+            return pa.ipc.open_file(self.directory.open(self.name))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._corrupt("an Arrow IPC file", str(error)) from error
 
     @cached_property
     def _table(self) -> pa.Table:
-        table = self._reader.read_all()
+        reader = self._reader
+        try:
+            table = reader.read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._corrupt("readable rows", str(error)) from error
         if table.num_rows != self.rows:
-            raise _corrupt(self.name, f"{self.rows} rows", f"{table.num_rows} rows")
+            raise self._corrupt(f"{self.rows} rows", f"{table.num_rows} rows")
         return table
 
     def table(self) -> pa.Table:
@@ -70,13 +77,20 @@ class StoredRun:
 
     def page(self, index: int) -> pa.Table:
         """One page, read and decompressed alone."""
-        return pa.Table.from_batches([self._reader.get_batch(index)])
+        reader = self._reader
+        try:
+            return pa.Table.from_batches([reader.get_batch(index)])
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._corrupt(f"a readable page {index}", str(error)) from error
 
     def check_length(self) -> None:
         """Fail early when the file is gone or has another length than its manifest says."""
         found = self.directory.size(self.name)
         if found != self.length:
-            raise _corrupt(self.name, f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
+            raise self._corrupt(f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
+
+    def _corrupt(self, expected: str, found: str) -> CorruptStateError:
+        return _corrupt(self.directory.path(self.name), expected, found)
 
 
 class FileSpace:
@@ -90,30 +104,14 @@ class FileSpace:
     def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Write a spilled run: one compressed record batch per page."""
         first, rest = _peek(pages)
-        directory: list[Page] = []
-        totals = {"rows": 0, "nbytes": 0, "hash_sum": 0}
+        writer = self.writer(label, first[1].schema)
+        for bucket, page in rest:
+            writer.add(bucket, page)
+        return writer.finish(oldest=oldest, newest=newest, **attributes)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for bucket, table in rest:
-                directory.append(Page(bucket, table.num_rows))
-                totals["rows"] += table.num_rows
-                totals["nbytes"] += data_bytes(table)
-                totals["hash_sum"] += hash_sum(table)
-                yield _single_batch(table)
-
-        data = self._write(first[1].schema, batches(), "lz4")
-        return Run(
-            label=label,
-            data=replace(data, rows=totals["rows"]),
-            rows=totals["rows"],
-            nbytes=totals["nbytes"],
-            oldest=oldest,
-            newest=newest,
-            hash_sum=totals["hash_sum"] % (1 << 64),
-            tier="spilled",
-            pages=tuple(directory),
-            attributes=attributes,
-        )
+    def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
+        """Write a spilled run, a page at a time."""
+        return _FileWriter(self.directory, self._next_name(), label, schema)
 
     def store(self, run: Run) -> Run:
         """Write a resident run that has no file yet."""
@@ -123,10 +121,44 @@ class FileSpace:
         return replace(run, data=replace(data, rows=run.stored_rows))
 
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
-        name = f"{self.prefix}-{self._written}.arrow"
-        self._written += 1
+        name = self._next_name()
         length, checksum = self.directory.write_arrow(name, schema, batches, compression)
         return StoredRun(self.directory, name, length, checksum, rows=0, verify=False)
+
+
+    def _next_name(self) -> str:
+        self._written += 1
+        return f"{self.prefix}-{self._written - 1}.arrow"
+
+
+class _FileWriter:
+    def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema) -> None:
+        self.directory, self.name, self.label = directory, name, label
+        self.file = directory.arrow_writer(name, schema, "lz4")
+        self.pages: list[Page] = []
+        self.nbytes = self.hash_sum = 0
+
+    def add(self, bucket: int, page: pa.Table) -> None:
+        self.pages.append(Page(bucket, page.num_rows))
+        self.nbytes += data_bytes(page)
+        self.hash_sum += hash_sum(page)
+        self.file.write(_single_batch(page))
+
+    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
+        length, checksum = self.file.close()
+        rows = sum(page.rows for page in self.pages)
+        return Run(
+            label=self.label,
+            data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False),
+            rows=rows,
+            nbytes=self.nbytes,
+            oldest=oldest,
+            newest=newest,
+            hash_sum=self.hash_sum % (1 << 64),
+            tier="spilled",
+            pages=tuple(self.pages),
+            attributes=attributes,
+        )
 
 
 class PartitionStore:
@@ -153,19 +185,20 @@ class PartitionStore:
                 f"state directory {self.directory.uri}, partition {self.partition}",
                 expected=f"version {version}, which the next batch starts from",
                 found=f"versions {there[0]} to {there[-1]}" if there else "no version at all",
-                hint="State and checkpoint must be kept, copied and deleted together: restore the matching state, or "
-                "start over with a new state directory and a new checkpoint.",
+                hint="State and checkpoint must be kept, copied and deleted together, and every batch must be read to its "
+                "end (limit, take, show and isEmpty on the join's result do not): restore the matching state, or start "
+                "over with a new state directory and a new checkpoint.",
             ) from None
-        manifest = Manifest.from_bytes(content, name)
+        manifest = Manifest.from_bytes(content, self.directory.path(name))
         if manifest.version != version or manifest.partition != self.partition:
             raise _corrupt(
-                name,
+                self.directory.path(name),
                 f"version {version} of partition {self.partition}",
                 f"version {manifest.version} of partition {manifest.partition}",
             )
         return manifest
 
-    def load(self, batch: int, query: str, session: str) -> Manifest:
+    def load(self, batch: int, query: str, session: str, build: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
         if batch == 0:
             self.directory.fs.create_dir(self.directory.path(self.folder), recursive=True)
@@ -174,15 +207,16 @@ class PartitionStore:
             return Manifest(version=-1, partition=self.partition, query=query, session=session)
         manifest = self.manifest(batch - 1)
         self._check_query(manifest, query)
+        if manifest.session == session and manifest.build != build:
+            raise self._shared()
         return manifest
 
     def runs(self, manifest: Manifest, session: str) -> list[Run]:
-        """A manifest's runs. What an earlier run of the query wrote is checked byte for byte, once."""
-        verify = manifest.session != session
+        """A manifest's runs. What an earlier run of the query wrote is checked byte for byte when it is first read."""
         runs = []
         for entry in manifest.runs:
             name = f"{self.folder}/{entry.file}"
-            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify)
+            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, entry.verified != session)
             data.check_length()
             runs.append(entry.run(data))
         return runs
@@ -207,9 +241,9 @@ class PartitionStore:
         entry["resident_bytes"] = sum(run.nbytes for run in stored if run.tier == "resident")
         entry["spilled_bytes"] = sum(run.nbytes for run in stored if run.tier == "spilled")
         entry["state_rows"] = sum(run.rows for run in stored)
-        manifest.runs = [self._entry(run) for run in stored]
+        manifest.runs = [self._entry(run, manifest.session) for run in stored]
         manifest.digest = digest_of(stored, manifest.values, deterministic)
-        manifest.repeats += self._differs_from_earlier_attempt(manifest)
+        entry["repeats"] = manifest.repeats = self._repeats(manifest)
         if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
             manifest.history = []
         manifest.history = [*manifest.history, entry]
@@ -231,17 +265,18 @@ class PartitionStore:
             if version <= horizon:
                 self.directory.delete(f"{self.folder}/{name}")
         for name in names:
-            match = _RUN.match(name)
+            match = _RUN.match(name) or _TEMPORARY.match(name)
             if match and int(match[1]) <= horizon and name not in alive:
                 self.directory.delete(f"{self.folder}/{name}")
 
     def _manifest_name(self, version: int) -> str:
         return f"{self.folder}/v-{version:012d}.json"
 
-    def _entry(self, run: Run) -> RunEntry:
+    def _entry(self, run: Run, session: str) -> RunEntry:
         data = run.data
         assert isinstance(data, StoredRun)
-        return RunEntry.of(run, data.name.rpartition("/")[2], data.length, data.checksum)
+        verified = "" if data.verify else session
+        return RunEntry.of(run, data.name.rpartition("/")[2], data.length, data.checksum, verified)
 
     def _check_query(self, manifest: Manifest, query: str) -> None:
         if manifest.query != query:
@@ -253,18 +288,45 @@ class PartitionStore:
                 "give this query a new state directory.",
             )
 
-    def _differs_from_earlier_attempt(self, manifest: Manifest) -> bool:
+    def _repeats(self, manifest: Manifest) -> int:
+        """How many batches so far came out differently when they were repeated, this one included."""
         name = self._manifest_name(manifest.version)
         if self.directory.size(name) is None:
-            return False
-        differs = Manifest.from_bytes(self.directory.read(name), name).digest != manifest.digest
-        if differs:
-            warnings.warn(
-                f"batch {manifest.version} of partition {self.partition} was repeated and came out differently: a "
-                "source did not replay the same rows",
-                stacklevel=2,
-            )
-        return differs
+            return manifest.repeats
+        try:
+            earlier = Manifest.from_bytes(self.directory.read(name), name)
+        except CorruptStateError:  # left half-written by a dead attempt; this one replaces it
+            return manifest.repeats
+        if manifest.build and earlier.session == manifest.session:
+            if earlier.attempt == manifest.attempt:
+                raise self._renumbered()
+            if earlier.build != manifest.build:
+                raise self._shared()
+        if earlier.digest == manifest.digest:
+            return earlier.repeats
+        warnings.warn(
+            f"batch {manifest.version} of partition {self.partition} was repeated and came out differently: a source "
+            "did not replay the same rows",
+            stacklevel=3,
+        )
+        return earlier.repeats + 1
+
+    def _renumbered(self) -> StateMismatchError:
+        return StateMismatchError(
+            f"state directory {self.directory.uri}, partition {self.partition}",
+            expected="one key partition per task",
+            found="a task that computes two of them under one number",
+            hint="A coalesce right after the join merges its partitions: use repartition(n) in its place, or write the "
+            "result to a sink first.",
+        )
+
+    def _shared(self) -> StateMismatchError:
+        return StateMismatchError(
+            f"state directory {self.directory.uri}, partition {self.partition}",
+            expected="one join",
+            found="two joins of one query",
+            hint="Give every join a state directory of its own.",
+        )
 
 
 def _single_batch(table: pa.Table) -> pa.RecordBatch:
