@@ -13,6 +13,7 @@
         MissingVersionError    the version that the batch must start from is not there
         CorruptStateError      a state file is damaged
       BrokenPromiseError       a source sent what it had promised not to send
+      FanOutError              a batch would give more results than the join may build
       WorkerSetupError         a Spark worker cannot run the join
 
 A message always says who complains, what was expected, what was found and what to do.
@@ -86,6 +87,10 @@ class CorruptStateError(StateError):
 
 class BrokenPromiseError(WatersmeetError):
     """A source sent rows that it had promised not to send."""
+
+
+class FanOutError(WatersmeetError):
+    """A batch would give more results than the join was allowed to build."""
 
 
 class WorkerSetupError(WatersmeetError):

@@ -10,6 +10,7 @@ from watersmeet.state.space import RunSpace
 
 # Imported on first use: a Spark worker loads only the operator it runs.
 OPERATORS = {
+    "mjoin": "watersmeet.multiway.mjoin:MJoin",
     "symmetric": "watersmeet.progressive.symmetric:SymmetricJoin",
 }
 

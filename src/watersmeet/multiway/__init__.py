@@ -1,0 +1,1 @@
+"""Multi-way joins: one n-ary operator, with the driver input chosen anew after every buffer."""

@@ -1,0 +1,114 @@
+"""ht_j: what a driver's rows meet of another input.
+
+    stored runs      all rows of earlier batches, in a few hash-sorted runs
+    buffer           the rows of this batch, hash-sorted; only those already drained count
+
+A slice that has driven is marked as drained and not moved, so interleaving drivers leave one buffer to probe and not
+one piece per slice. At the end of the batch the buffer becomes a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, Indices, hashes_of
+from watersmeet.multiway.expiring_runs import ExpiringRuns
+from watersmeet.state.run import Run
+from watersmeet.state.tiers import TieredRuns
+
+Mask = npt.NDArray[np.bool_]
+
+
+class HashTable:
+    """The rows of one input, as the other inputs' rows may meet them."""
+
+    def __init__(self, runs: TieredRuns | ExpiringRuns) -> None:
+        self.runs = runs
+        self.buffer: pa.Table | None = None
+        self._drained: Mask = np.zeros(0, np.bool_)
+        self._drained_rows = 0
+
+    @property
+    def rows(self) -> int:
+        """|ht_j|."""
+        return self.runs.rows + self._drained_rows
+
+    @property
+    def waiting(self) -> int:
+        """|buffer_j|: rows of the batch that have not driven yet."""
+        return len(self._drained) - self._drained_rows
+
+    def open(self, buffer: pa.Table) -> None:
+        """A batch begins: its rows wait in the buffer."""
+        self.buffer = buffer
+        self._drained = np.zeros(buffer.num_rows, np.bool_)
+        self._drained_rows = 0
+
+    def drain(self, rows: Indices) -> None:
+        """These rows of the buffer have driven."""
+        self._drained[rows] = True
+        self._drained_rows += len(rows)
+
+    def close(self, run: Run) -> int:
+        """The batch ends: what is to be kept of the buffer is stored. Returns the rows rewritten by merging."""
+        self.buffer, self._drained, self._drained_rows = None, np.zeros(0, np.bool_), 0
+        return self.runs.add(run)
+
+    def parts(self) -> Iterator[tuple[pa.Table, Mask | None]]:
+        """The tables to probe, each with the rows that count (none: all of them)."""
+        for run in self.runs.runs:
+            yield run.table, None
+        if self.buffer is not None and self._drained_rows:
+            yield self.buffer, None if self._drained_rows == len(self._drained) else self._drained
+
+    def count(self, needles: Hashes) -> Indices:
+        """For sorted hashes, how many rows have each of them."""
+        counts = np.zeros(len(needles), np.int64)
+        for table, mask in self.parts():
+            hashes = hashes_of(table)
+            low, high = (np.searchsorted(hashes, needles, side=side) for side in ("left", "right"))
+            if mask is not None:
+                before = np.concatenate(([0], np.cumsum(mask)))
+                low, high = before[low], before[high]
+            counts += high - low
+        return counts
+
+
+def find(needles: Hashes, table: pa.Table, mask: Mask | None) -> tuple[Indices, Indices]:
+    """All pairs (i, row) with needles[i] equal to the row's hash; needles ascend and differ, pairs ascend by i.
+
+    The shorter side is looked up in the longer one.
+    """
+    hashes = hashes_of(table)
+    i, rows = _look_up(needles, hashes) if len(needles) < len(hashes) else _look_back(needles, hashes)
+    if mask is not None:
+        counted = mask[rows]
+        i, rows = i[counted], rows[counted]
+    return i, rows
+
+
+def _look_back(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
+    """Every row looks for its needle."""
+    at = np.searchsorted(needles, hashes)
+    np.minimum(at, len(needles) - 1, out=at)
+    rows = np.flatnonzero(needles[at] == hashes)
+    return at[rows], rows
+
+
+def _look_up(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
+    """Every needle looks for its first row; the few with several rows look for the last one too."""
+    last = len(hashes) - 1
+    start = np.searchsorted(hashes, needles)
+    i = np.flatnonzero(hashes[np.minimum(start, last)] == needles)
+    start = start[i]
+    several = np.flatnonzero((start < last) & (hashes[np.minimum(start + 1, last)] == needles[i]))
+    if not len(several):
+        return i, start
+    counts = np.ones(len(i), np.int64)
+    counts[several] = np.searchsorted(hashes, needles[i[several]], side="right") - start[several]
+    begins = np.cumsum(counts) - counts
+    return np.repeat(i, counts), np.arange(int(counts.sum())) + np.repeat(start - begins, counts)

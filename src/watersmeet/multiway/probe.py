@@ -1,0 +1,137 @@
+"""One driver slice on its way through the other inputs.
+
+Rows of equal key travel as one group, so a probe costs one look-up per distinct key, and a group that an input has no
+match for goes no further. What is kept on the way are index vectors: per probed input the numbers of the matching rows
+and their groups. Combinations are only counted here; `combinations` enumerates them at the end.
+
+    driver slice    keys  7 7 8 9     groups 0 (7, two rows), 1 (8), 2 (9)
+    probe B         B has 7 7 9       rows [0, 1, 2] of B, groups [0, 0, 2]; group 1 stops here
+    probe C         C has 9           rows [0] of C, group [2]; group 0 stops here
+    matches         group 2: 1 x 1 x 1 combinations
+
+Hashes find candidates, keys decide: within one probe all rows of equal hash must have equal keys, so a slice with
+colliding keys is split into layers first (`key_layers`), and every match is compared with its group's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, Indices, equal_keys, take
+from watersmeet.multiway.hash_table import HashTable, find
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Rows of one input in order of groups: group g has `rows[begins[g] : begins[g] + counts[g]]` of `table`."""
+
+    table: pa.Table
+    rows: Indices
+    begins: Indices
+    counts: Indices
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one table of a probed input contributes: its matching rows, and the group of each."""
+
+    table: pa.Table
+    groups: Indices
+    rows: Indices
+
+
+class Probe:
+    """A slice of a driver whose rows of equal hash have equal keys."""
+
+    def __init__(self, buffer: pa.Table, rows: Indices, hashes: Hashes) -> None:
+        self.buffer = buffer
+        self.rows = rows
+        self.begins, self.counts = groups_of(hashes)
+        self.hashes = hashes[self.begins]
+        self.alive: Indices = np.arange(len(self.begins))  # groups that every input so far had a match for
+        self.combinations = self.counts.astype(np.float64)  # per group alive; not integers, which could overflow
+        self.looked_up = 0
+        self._parts: dict[int, list[_Part]] = {}
+
+    def visit(self, index: int, table: HashTable) -> float:
+        """Look up all groups alive in input `index`; returns how many rows of the slice found a match."""
+        needles = self.hashes[self.alive]
+        self.looked_up += len(needles)
+        found = np.zeros(len(needles), np.int64)
+        parts = self._parts.setdefault(index, [])
+        for rows_of, mask in table.parts():
+            i, rows = find(needles, rows_of, mask)
+            if not len(i):
+                continue
+            groups = self.alive[i]
+            same = equal_keys(self.buffer, self.rows[self.begins[groups]], rows_of, rows)
+            if not same.all():
+                i, groups, rows = i[same], groups[same], rows[same]
+            found += np.bincount(i, minlength=len(needles))
+            parts.append(_Part(rows_of, groups, rows))
+        hit = found > 0
+        self.alive = self.alive[hit]
+        self.combinations = self.combinations[hit] * found[hit]
+        return float(self.counts[self.alive].sum())
+
+    @property
+    def size(self) -> float:
+        """How many combinations there are of the inputs visited so far."""
+        return float(self.combinations.sum())
+
+    def driver_matches(self) -> Matches:
+        """The slice's own rows, of the groups still alive."""
+        return Matches(self.buffer, self.rows, self.begins[self.alive], self.counts[self.alive])
+
+    def matches(self, index: int, columns: Sequence[str]) -> Matches:
+        """The rows of a visited input that belong to groups still alive.
+
+        Rows out of several runs are brought together in one table: these rows alone, and no more often than once.
+        """
+        place = np.full(len(self.begins), -1, np.int64)
+        place[self.alive] = np.arange(len(self.alive))
+        tables, chosen, groups = [], [], []
+        for part in self._parts[index]:
+            group = place[part.groups]
+            kept = group >= 0
+            if kept.any():
+                tables.append(part.table)
+                chosen.append(part.rows[kept])
+                groups.append(group[kept])
+        counts = np.bincount(np.concatenate(groups), minlength=len(self.alive))
+        begins = np.cumsum(counts) - counts
+        if len(tables) == 1:
+            return Matches(tables[0], chosen[0], begins, counts)
+        together = pa.concat_tables(
+            [take(table.select(columns), rows) for table, rows in zip(tables, chosen, strict=True)]
+        )
+        rows = np.argsort(np.concatenate(groups), kind="stable")
+        return Matches(together.combine_chunks(), rows, begins, counts)
+
+
+def groups_of(hashes: Hashes) -> tuple[Indices, Indices]:
+    """Begin and length of each stretch of equal values in sorted hashes."""
+    begins = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1]))[: len(hashes)])
+    return begins, np.diff(begins, append=len(hashes))
+
+
+def key_layers(buffer: pa.Table, rows: Indices, hashes: Hashes) -> Iterator[Probe]:
+    """Probes that together cover the slice, such that within one of them equal hashes mean equal keys.
+
+    There is one, unless different keys collide; then the first key of every hash goes first, the second next.
+    """
+    while len(rows):
+        begins, counts = groups_of(hashes)
+        same: npt.NDArray[np.bool_] = np.ones(len(rows), np.bool_)
+        if len(begins) < len(rows):
+            same = equal_keys(buffer, rows, buffer, np.repeat(rows[begins], counts))
+        if same.all():
+            yield Probe(buffer, rows, hashes)
+            return
+        yield Probe(buffer, rows[same], hashes[same])
+        rows, hashes = rows[~same], hashes[~same]

@@ -1,0 +1,90 @@
+"""The multi-way join: every driver policy with 2, 3, 4 and 6 inputs, and under windows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from watersmeet.testing import Arrival, Script, inner_join, random_script
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.cases import Case
+
+DRIVERS = ("timestamp", "round_robin", "consumption_rate", "output_size", "output_rate")
+INPUTS = {2: ("left", "right"), 3: ("a", "b", "c"), 4: ("a", "b", "c", "d"), 6: ("a", "b", "c", "d", "e", "f")}
+# A key gives rows**inputs results: this many rows of a key and input keep the oracle quick.
+ROWS_OF_A_KEY = {2: 1000, 3: 9, 4: 5, 6: 3}
+TICK = 1_000_000
+LATENESS = 2 * TICK
+
+
+def sparse_script(seed: int, **shape: Any) -> list[Arrival]:
+    """A random script with few rows of each key per input."""
+    most = ROWS_OF_A_KEY[len(shape["inputs"])]
+    seen: Counter[tuple[str, Any]] = Counter()
+
+    def kept(name: str, row: Row) -> bool:
+        seen[name, row[0]] += 1
+        return row[0] is None or seen[name, row[0]] <= most
+
+    return [
+        replace(arrival, rows={name: [row for row in rows if kept(name, row)] for name, rows in arrival.rows.items()})
+        for arrival in random_script(seed, **shape)
+    ]
+
+
+def timed_script(seed: int, **shape: Any) -> list[Arrival]:
+    """The same with a time in place of the id: up to LATENESS before the batch's clock, the id in the text."""
+    script = sparse_script(seed, tick=TICK, **shape)
+    return [
+        replace(
+            arrival,
+            rows={
+                name: [
+                    (key, arrival.time - (ident * 997_331) % (LATENESS + 1), f"{ident}{text}")
+                    for key, ident, text in rows
+                ]
+                for name, rows in arrival.rows.items()
+            },
+        )
+        for arrival in script
+    ]
+
+
+def window_oracle(script: Script, inputs: tuple[str, ...], window: int) -> Counter[Row]:
+    """All combinations of one key whose times (the first payload column) lie within the window."""
+    answer: Counter[Row] = Counter()
+    for row, count in inner_join(script, inputs).items():
+        times = row[1::2]
+        if max(times) - min(times) <= window:
+            answer[row] += count
+    return answer
+
+
+def plain(driver: str, inputs: int) -> Case:
+    return Case(
+        f"mjoin {driver} {inputs}",
+        "mjoin",
+        tuning={"driver": driver, "slices": 3},
+        inputs=INPUTS[inputs],
+        script=sparse_script,
+    )
+
+
+def windowed(driver: str, inputs: int, window: int) -> Case:
+    names = INPUTS[inputs]
+    options = {"window": window, "lateness": LATENESS, "time": dict.fromkeys(names, "_p0")}
+    return Case(
+        f"mjoin {driver} {inputs} window {window}",
+        "mjoin",
+        options,
+        {"driver": driver, "slices": 3},
+        inputs=names,
+        script=timed_script,
+        oracle=partial(window_oracle, inputs=names, window=window),
+    )
+
+
+CASES = [plain(driver, inputs) for inputs in INPUTS for driver in DRIVERS]
+CASES += [windowed("timestamp", 2, 0), windowed("output_size", 3, TICK), windowed("round_robin", 4, 3 * TICK)]
