@@ -16,8 +16,10 @@ from watersmeet.state.identity import read_join
 
 CONTROL_SCHEMA = "kind string, input string, value long"
 
-# Codes of control rows in the union's `_input` column; data rows have the number of their source.
-END, SIGNAL, TICK = -1, -2, -3
+# Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input i
+# as FIRST_END - i, the signal v as FIRST_SIGNAL - v.
+TICK, FIRST_END, FIRST_SIGNAL = -1, -2, -1000
+MAX_SIGNAL = 2**30
 
 
 def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
@@ -42,6 +44,8 @@ def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
 
 def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
     """Send a number to every partition of a join; what it means is the operator's affair."""
+    if not 0 <= value <= MAX_SIGNAL:
+        raise ValueError(f"a signal is a number from 0 to {MAX_SIGNAL}, not {value}")
     directory = StateDir(state_dir)
     _join(directory)
     _send(directory, {"kind": "signal", "value": value})

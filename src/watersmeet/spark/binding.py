@@ -12,6 +12,7 @@ branch keeps Spark from removing the shuffle, and with it the call for every par
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,14 +23,14 @@ from pyspark.sql import types as T
 
 import watersmeet
 from watersmeet.arrow import key_name, payload_name
-from watersmeet.control import CONTROL_SCHEMA, END, SIGNAL, TICK
+from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_SIGNAL, TICK
 from watersmeet.errors import OptionError
 from watersmeet.options import Options
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.projection import OutputColumn
-from watersmeet.spark.encoding import decoded, encoded, encoded_type
+from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
 from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
-from watersmeet.spark.task import task_function
+from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 
@@ -64,7 +65,9 @@ class Binding:
         rows = [source for source in self.sources if source.kind == "rows"]
         key_types = common_key_types(self.who, rows)
         for source in self.sources:
-            source.key_types = key_types
+            source.key_types = [encoded_type(kind) for kind in key_types]
+            for spec in source.fields:
+                check_encodable(self.who, source.name, spec)
         session = rows[0].frame.sparkSession
         directory = StateDir(self.state_dir)
         directory.create()
@@ -73,23 +76,22 @@ class Binding:
         plan = self._plan(rows, key_types, partitions)
         register_join(self.who, directory, plan)
 
-        frames = [_encode_payload(source) for source in self.sources]
+        frames = [_encode(source) for source in self.sources]
+        key_types = frames[0].key_types
         slots = Slots.assign(frames)
         union = self._control(session, directory, plan, key_types, slots)
         for index, source in enumerate(frames):
             union = union.unionByName(self._rows(index, source, slots, partitions))
         if self.tick:
             ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
-            union = union.unionByName(ticks.select(F.lit(0).alias("_part"), *self._empty(TICK, key_types, slots)))
-        shuffled = union.repartitionById(partitions, F.col("_part")).drop("_part")
-        wire = T.StructType(
-            [T.StructField(f"c{i}", encoded_type(f.dataType), f.nullable) for i, f in enumerate(self._fields())]
-        )
+            union = union.unionByName(ticks.select(*self._empty(F.lit(TICK), F.lit(0).cast("long"), key_types, slots)))
+        shuffled = union.repartitionById(partitions, F.pmod("_hash", F.lit(partitions)).cast("int"))
         job = json.dumps(
             {
                 "release": watersmeet.__version__,
                 "who": self.who,
-                "state_dir": self.state_dir,
+                "join": uuid.uuid4().hex,
+                "state_dir": directory.root if directory.is_local else directory.uri,
                 "plan": plan.to_json(),
                 "sources": [
                     {"name": source.name, "kind": source.kind, "slots": slots.of_source[i]}
@@ -98,11 +100,16 @@ class Binding:
                 "required": [not f.nullable for f in self._fields()],
             }
         )
-        joined = shuffled.mapInArrow(task_function(job), wire)
-        return joined.select(
+        fields = self._fields()
+        wire = [T.StructField(f.name, encoded_type(f.dataType), f.nullable, f.metadata) for f in fields]
+        joined = shuffled.mapInArrow(task_function(job), T.StructType(wire))
+        if wire == fields:
+            return joined
+        positional = joined.toDF(*(f"c{i}" for i in range(len(fields))))
+        return positional.select(
             *(
-                decoded(F.col(f"c{i}"), f.dataType).alias(f.name, metadata=f.metadata)
-                for i, f in enumerate(self._fields())
+                decoded(F.col(f"c{i}"), f.dataType, f.nullable).alias(f.name, metadata=f.metadata)
+                for i, f in enumerate(fields)
             )
         )
 
@@ -121,7 +128,7 @@ class Binding:
         specs = tuple(
             InputSpec(
                 source.name,
-                tuple(arrow_type(kind) for kind in key_types),
+                tuple(arrow_type(encoded_type(kind)) for kind in key_types),
                 tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
             )
             for source in rows
@@ -151,15 +158,13 @@ class Binding:
         names = [key_name(i) for i in range(len(keys))]
         frame = frame.select(*keys, *(F.col(f"c{position}") for position in source.payload))
         if source.kind == "rows" and not self.keep_null_keys:
-            frame = frame.dropna(subset=names)
-        frame = frame.withColumn("_hash", F.xxhash64(*names))
-        one = F.pmod("_hash", F.lit(partitions)).cast("int")
-        part = F.explode(_everywhere(partitions)) if source.everywhere else one
+            for name in names:  # dropna would drop NaN too
+                frame = frame.filter(F.col(name).isNotNull())
+        target = F.explode(_everywhere(partitions)) if source.everywhere else F.xxhash64(*names)
         payload = [F.col(f"c{position}") for position in source.payload]
         return frame.select(
-            part.alias("_part"),
-            F.lit(index).cast("tinyint").alias("_input"),
-            "_hash",
+            F.lit(index).alias("_input"),
+            target.alias("_hash"),
             *self._clock(),
             *names,
             *slots.columns(index, payload),
@@ -169,24 +174,19 @@ class Binding:
         self, session: SparkSession, directory: StateDir, plan: JoinPlan, key_types: Sequence[T.DataType], slots: Slots
     ) -> DataFrame:
         markers = session.readStream.schema(CONTROL_SCHEMA).json(_spark_path(directory, CONTROL))
-        number = F.lit(None).cast("long")
+        code = F.lit(FIRST_SIGNAL) - F.col("value")
         for index, spec in enumerate(plan.inputs):
-            number = F.when(F.col("input") == spec.name, F.lit(index)).otherwise(number)
-        kind = F.when(F.col("kind") == "end", F.lit(END)).otherwise(F.lit(SIGNAL))
-        rows = markers.select(
-            F.explode(_everywhere(plan.partitions)).alias("_part"),
-            *self._empty(0, key_types, slots),
-            kind.cast("tinyint").alias("_code"),
-            F.when(F.col("kind") == "end", number).otherwise(F.col("value")).alias("_value"),
-        )
-        rows = rows.withColumn("_input", F.col("_code")).withColumn("_hash", F.col("_value")).drop("_code", "_value")
-        return rows.mapInArrow(_identity, rows.schema)
+            is_end = (F.col("kind") == "end") & (F.col("input") == spec.name)
+            code = F.when(is_end, F.lit(FIRST_END - index)).otherwise(code)
+        everywhere = F.explode(_everywhere(plan.partitions))
+        rows = markers.select(*self._empty(code.cast("int"), everywhere, key_types, slots))
+        return rows.mapInArrow(_identity(), rows.schema)
 
-    def _empty(self, code: int, key_types: Sequence[T.DataType], slots: Slots) -> list[Column]:
-        """The columns of a row that carries no data."""
+    def _empty(self, code: Column, partition: Column, key_types: Sequence[T.DataType], slots: Slots) -> list[Column]:
+        """The columns of a row that carries no data; in place of a hash it has the partition it goes to."""
         return [
-            F.lit(code).cast("tinyint").alias("_input"),
-            F.lit(None).cast("long").alias("_hash"),
+            code.alias("_input"),
+            partition.alias("_hash"),
             *self._clock(),
             *(F.lit(None).cast(kind).alias(key_name(i)) for i, kind in enumerate(key_types)),
             *(F.lit(None).cast(kind).alias(f"_s{slot}") for slot, kind in enumerate(slots.types)),
@@ -197,22 +197,23 @@ class Binding:
         return [F.unix_micros(F.current_timestamp()).alias("_time")] if self.clock else []
 
 
-def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+def _identity() -> BatchFunction:
+    # Made here, so that it travels by value: a worker without Watersmeet fails in the join, which says so.
+    def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return identity
 
 
 def _everywhere(partitions: int) -> Column:
-    return F.sequence(F.lit(0), F.lit(partitions - 1))
+    return F.sequence(F.lit(0).cast("long"), F.lit(partitions - 1).cast("long"))
 
 
-def _encode_payload(source: Source) -> Source:
-    """The source with payload types that cannot travel to Python replaced by ones that can."""
+def _encode(source: Source) -> Source:
+    """The source with types that cannot travel to Python replaced by ones that can."""
     names = [f"c{i}" for i in range(len(source.fields))]
     frame = source.frame.toDF(*names).select(
-        *(
-            encoded(F.col(names[i]), f.dataType).alias(names[i]) if i in source.payload else F.col(names[i])
-            for i, f in enumerate(source.fields)
-        )
+        *(encoded(F.col(name), f.dataType).alias(name) for name, f in zip(names, source.fields, strict=True))
     )
     return Source(source.name, frame, source.keys, source.payload, source.kind, source.everywhere, source.key_types)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from pyspark.sql import SparkSession
+
 from watersmeet.errors import ColumnError
 from watersmeet.spark.binding import Output
-from watersmeet.spark.schema import Source
+from watersmeet.spark.schema import Source, comparable_name
 
 
 def binary_output(who: str, left: Source, right: Source, *, shared: bool) -> list[Output]:
@@ -22,14 +24,15 @@ def binary_output(who: str, left: Source, right: Source, *, shared: bool) -> lis
     else:
         columns = [Output(f, left.name, i) for i, f in enumerate(left.fields)]
         columns += [Output(f, right.name, i) for i, f in enumerate(right.fields)]
-    check_clashes(who, columns)
+    check_clashes(who, columns, left.frame.sparkSession)
     return columns
 
 
-def check_clashes(who: str, columns: Sequence[Output]) -> None:
+def check_clashes(who: str, columns: Sequence[Output], session: SparkSession) -> None:
     """Two columns of one name could not be told apart downstream: an error that names them."""
-    counts = Counter(column.field.name.lower() for column in columns)
-    clashing = [column for column in columns if counts[column.field.name.lower()] > 1]
+    names = [comparable_name(session, column.field.name) for column in columns]
+    counts = Counter(names)
+    clashing = [column for column, name in zip(columns, names, strict=True) if counts[name] > 1]
     if clashing:
         name = clashing[-1].field.name
         raise ColumnError(

@@ -3,7 +3,7 @@
 Inputs travel as one union of rows. A row belongs to one input, so payload columns of the same type share a *slot*:
 
     _input   which source the row belongs to (negative: a control row)
-    _hash    xxhash64 of the key; of a control row, its value
+    _hash    xxhash64 of the key; of a row that is not sent by its key, the number of its partition
     _k0..    the key
     _s0..    slots: orders.amount (double) and payments.fee (double) both travel in _s0
 """
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -37,10 +37,18 @@ _ATOMIC: dict[type[T.DataType], pa.DataType] = {
     T.TimestampType: pa.timestamp("us", "UTC"),
     T.TimestampNTZType: pa.timestamp("us"),
     T.DayTimeIntervalType: pa.duration("us"),
+    T.TimeType: pa.time64("ns"),
     T.NullType: pa.null(),
+    # Spark knows these structs by the metadata of a child.
+    T.VariantType: pa.struct(
+        [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
+    ),
 }
 _INTEGRAL = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_NOT_KEYS = (T.ArrayType, T.MapType, T.StructType, T.NullType, T.VariantType, T.CalendarIntervalType)
+_KEYS = (
+    *_INTEGRAL, T.BooleanType, T.FloatType, T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType,
+    T.TimestampType, T.TimestampNTZType, T.TimeType, T.DayTimeIntervalType, T.YearMonthIntervalType,
+)  # fmt: skip
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
@@ -56,6 +64,10 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.map_(pa.field("key", arrow_type(kind.keyType), nullable=False), value)
     if isinstance(kind, T.StructType):
         return pa.struct([pa.field(f.name, arrow_type(f.dataType), f.nullable) for f in kind.fields])
+    if isinstance(kind, (T.GeometryType, T.GeographyType)):
+        tag = "geometry" if isinstance(kind, T.GeometryType) else "geography"
+        well_known_binary = pa.field("wkb", pa.binary(), False, {tag: "true", "srid": str(kind.srid)})
+        return pa.struct([pa.field("srid", pa.int32(), False), well_known_binary])
     if isinstance(kind, T.UserDefinedType):
         return arrow_type(kind.sqlType())
     raise ColumnError(
@@ -103,11 +115,17 @@ def check_streaming(who: str, name: str, frame: DataFrame) -> None:
         )
 
 
+def comparable_name(session: SparkSession, name: str) -> str:
+    """A column's name as Spark compares it: by default without regard to case."""
+    sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return name if sensitive else name.lower()
+
+
 def find_column(who: str, name: str, frame: DataFrame, column: str) -> int:
     """The position of a column; names are compared as Spark does."""
-    sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    wanted = column if sensitive else column.lower()
-    found = [i for i, have in enumerate(frame.columns) if (have if sensitive else have.lower()) == wanted]
+    session = frame.sparkSession
+    wanted = comparable_name(session, column)
+    found = [i for i, have in enumerate(frame.columns) if comparable_name(session, have) == wanted]
     if len(found) == 1:
         return found[0]
     near = difflib.get_close_matches(column, frame.columns, n=1)
@@ -149,7 +167,7 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
             f"{source.name}.{field.name}: {field.dataType.simpleString()}"
             for source, field in zip(sources, fields, strict=True)
         )
-        if any(isinstance(kind, (*_NOT_KEYS, T.UserDefinedType)) for kind in kinds):
+        if not all(isinstance(kind, _KEYS) for kind in kinds):
             raise KeyTypeError(
                 who, expected="key columns of atomic types", found=where, hint="Join on a column derived from it."
             )

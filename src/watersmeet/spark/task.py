@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.arrow import HASH, Indices, numpy_of, one_chunk, sort_order, take
-from watersmeet.control import END, SIGNAL
+from watersmeet.control import FIRST_END, FIRST_SIGNAL
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
@@ -65,7 +65,8 @@ class Position:
                 who,
                 expected="to run inside a streaming query",
                 found="no micro-batch",
-                hint="Start the result with writeStream; it cannot be collected or cached like a batch DataFrame.",
+                hint="Start the result with writeStream; an action inside foreachBatch that runs in a thread of its own "
+                "needs pyspark.InheritableThread.",
             )
         return cls(
             batch=int(number),
@@ -95,6 +96,7 @@ def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         query=position.query,
         session=position.session,
         attempt=position.attempt,
+        join=job["join"],
     )
     for result in results:
         wire = pa.Table.from_arrays(result.columns, schema=schema) if schema.names else result
@@ -108,8 +110,7 @@ def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table
     if table is None:
         return Batch(number, rows={spec.name: spec.schema.empty_table() for spec in plan.inputs})
     belongs = numpy_of(table.column("_input"))
-    values = one_chunk(table.column(HASH))
-    hashes = numpy_of(values.fill_null(0).view(pa.uint64()))
+    hashes = numpy_of(one_chunk(table.column(HASH)).view(pa.uint64()))
     for index, source in enumerate(sources):
         mine = np.flatnonzero(belongs == index)
         order = mine[sort_order(hashes[mine])]
@@ -120,15 +121,15 @@ def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table
             found = take(table.select(names), order).add_column(0, HASH, pa.array(hashes[order]))
             earlier = punctuations.get(source["name"])
             punctuations[source["name"]] = found if earlier is None else pa.concat_tables([earlier, found])
-    control = values.filter(pa.array(belongs == END)).to_pylist()
-    signals = values.filter(pa.array(belongs == SIGNAL)).to_pylist()
+    codes = np.unique(belongs[belongs < 0])
+    ends = FIRST_END - codes[(codes <= FIRST_END) & (codes > FIRST_SIGNAL)]
     return Batch(
         number,
         time=int(table.column("_time")[0].as_py()) if "_time" in table.column_names else 0,
         rows=rows,
         punctuations=punctuations,
-        ended=frozenset(plan.inputs[int(index)].name for index in control if index is not None),
-        signals=tuple(sorted(set(signals))),
+        ended=frozenset(plan.inputs[index].name for index in ends.tolist()),
+        signals=tuple(sorted((FIRST_SIGNAL - codes[codes <= FIRST_SIGNAL]).tolist())),
     )
 
 
@@ -152,8 +153,8 @@ def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:
 def _wire_schema(plan: JoinPlan, required: list[bool]) -> pa.Schema:
     return pa.schema(
         [
-            pa.field(f"c{i}", column.field.type, nullable=not needed)
-            for i, (column, needed) in enumerate(zip(plan.output, required, strict=True))
+            pa.field(column.field.name, column.field.type, nullable=not needed)
+            for column, needed in zip(plan.output, required, strict=True)
         ]
     )
 
@@ -173,11 +174,8 @@ def _check_release(job: dict[str, Any]) -> None:
 def _check_partition(who: str, plan: JoinPlan, position: Position, table: pa.Table | None) -> None:
     """A narrow operator right above the join (union, coalesce) renumbers its partitions: find out, never guess."""
     wrong = position.partition >= plan.partitions
-    if table is not None and not wrong:
-        data = numpy_of(table.column("_input")) >= 0
-        if data.any():
-            first = int(numpy_of(table.column(HASH).fill_null(0))[np.flatnonzero(data)[0]])
-            wrong = plan.partitions > 1 and first % plan.partitions != position.partition
+    if table is not None and not wrong:  # every row, of whatever kind, was sent here by its hash
+        wrong = int(table.column(HASH)[0].as_py()) % plan.partitions != position.partition
     if wrong:
         raise StateMismatchError(
             who,
