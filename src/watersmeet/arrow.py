@@ -115,9 +115,7 @@ def gather(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
     return pc.take(one_chunk(column), indices, boundscheck=False)
 
 
-def match_blocks(
-    left: Hashes, right: Hashes, block_rows: int = BLOCK_ROWS
-) -> Iterator[tuple[Indices, Indices]]:
+def match_blocks(left: Hashes, right: Hashes, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
     """All pairs (i, j) with left[i] == right[j], for sorted inputs, in blocks of bounded size.
 
     The shorter side is looked up in the longer one: sorted needles make `searchsorted` walk memory forwards.
@@ -155,22 +153,30 @@ def equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> npt.N
 
 
 def _equal(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
+    if left.null_count or right.null_count:  # a null equals nothing
+        present = np.asarray(numpy_of(pc.is_valid(left))[i] & numpy_of(pc.is_valid(right))[j])
+        a = pa.chunked_array([gather(left, pa.array(i[present]))])
+        b = pa.chunked_array([gather(right, pa.array(j[present]))])
+        both = np.arange(len(a))
+        result = np.zeros(len(i), dtype=np.bool_)
+        result[present] = _equal_present(a, both, b, both)
+        return result
+    return _equal_present(left, i, right, j)
+
+
+def _equal_present(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
     kind = left.type
     if pa.types.is_floating(kind):
         a, b = numpy_of(left)[i], numpy_of(right)[j]
         return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         width = pa.int64() if kind.bit_width == 64 else pa.int32() if kind.bit_width == 32 else kind
-        return np.asarray(
-            numpy_of(one_chunk(left).view(width))[i] == numpy_of(one_chunk(right).view(width))[j]
-        )
+        return np.asarray(numpy_of(one_chunk(left).view(width))[i] == numpy_of(one_chunk(right).view(width))[j])
     equal = pc.equal(gather(left, pa.array(i)), gather(right, pa.array(j)))
     return equal.to_numpy(zero_copy_only=False).astype(np.bool_)
 
 
-def matches(
-    left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS
-) -> Iterator[tuple[Indices, Indices]]:
+def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
     """All pairs of rows with equal keys in two hash-sorted tables, in blocks of bounded size."""
     for i, j in match_blocks(hashes_of(left), hashes_of(right), block_rows):
         same = equal_keys(left, i, right, j)
@@ -239,9 +245,7 @@ def _bits(array: pa.Array) -> Hashes:
     """A 64-bit image of each value, equal for equal values (bytes are folded by position)."""
     kind = array.type
     if pa.types.is_floating(kind):
-        values = (
-            array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0
-        )  # -0.0 becomes 0.0
+        values = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
         values[np.isnan(values)] = np.nan
         return values.view(np.uint64)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):

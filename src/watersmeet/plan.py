@@ -68,7 +68,9 @@ class JoinPlan:
                 spec.name: {"keys": [str(k) for k in spec.keys], "payload": [str(p) for p in spec.payload]}
                 for spec in self.inputs
             },
-            "output": [[column.field.name, str(column.field.type)] for column in self.output],
+            "output": [
+                f"{column.field.name}: {column.field.type} = {column.input}.{column.column}" for column in self.output
+            ],
         }
 
     def fingerprint(self) -> str:
@@ -81,8 +83,7 @@ class JoinPlan:
             {
                 "operator": self.operator,
                 "inputs": [
-                    {"name": spec.name, "keys": len(spec.keys), "schema": _encode(spec.schema)}
-                    for spec in self.inputs
+                    {"name": spec.name, "keys": len(spec.keys), "schema": _encode(spec.schema)} for spec in self.inputs
                 ],
                 "output": [[column.input, column.column] for column in self.output],
                 "output_schema": _encode(pa.schema([column.field for column in self.output])),
@@ -104,9 +105,7 @@ class JoinPlan:
             OutputColumn(field, source, column)
             for field, (source, column) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
-        return cls(
-            raw["operator"], tuple(inputs), tuple(output), raw["options"], raw["tuning"], raw["partitions"]
-        )
+        return cls(raw["operator"], tuple(inputs), tuple(output), raw["options"], raw["tuning"], raw["partitions"])
 
 
 def _encode(schema: pa.Schema) -> str:

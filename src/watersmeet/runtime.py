@@ -28,11 +28,12 @@ def run_batch(
     query: str = "in-process",
     session: str = "in-process",
     attempt: str = "0",
+    join: str = "",
 ) -> Iterator[pa.Table]:
     """One batch of one partition: yields the results and leaves the next version behind."""
     started = perf_counter()
     store = PartitionStore(directory, partition)
-    before = store.load(batch.number, query, session)
+    before = store.load(batch.number, query, session, join)
     space = store.space(batch.number, attempt)
     operator = build(plan, space)
     operator.ended, operator.finished = dict(before.ended), before.finished
@@ -63,6 +64,8 @@ def run_batch(
         partition=partition,
         query=query,
         session=session,
+        join=join,
+        attempt=attempt,
         values=state.values,
         ended=operator.ended,
         finished=operator.finished,

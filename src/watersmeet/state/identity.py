@@ -66,6 +66,8 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
         for name in sorted(old.keys() | new.keys()):
             found += _differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
         return found
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for i, pair in enumerate(zip(old, new, strict=True)) for line in _differences(*pair, f"{path}[{i}]")]
     return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
 
 

@@ -39,14 +39,15 @@ class RunEntry:
     attributes: dict[str, Any]
     live: list[list[int]] | None
     stored_rows: int
+    verified: str  # the session that wrote the file or has checked every byte of it
 
     @classmethod
-    def of(cls, run: Run, file: str, length: int, checksum: str) -> RunEntry:
+    def of(cls, run: Run, file: str, length: int, checksum: str, verified: str) -> RunEntry:
         """The entry of a run stored in `file`."""
         return cls(
             file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
             [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
-            None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows,
+            None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows, verified,
         )  # fmt: skip
 
     def run(self, data: RunData) -> Run:
@@ -74,6 +75,8 @@ class Manifest:
     partition: int
     query: str  # Spark's id of the query, the same over restarts
     session: str  # Spark's id of this run of the query, new at every restart
+    join: str = ""  # id of the join, new each time it is built; empty in process
+    attempt: str = ""  # the task attempt that wrote the version
     runs: list[RunEntry] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)

@@ -31,7 +31,9 @@ class SpillWriter(Protocol):
 
 
 class RunSpace(Protocol):
-    """Where spilled runs go."""
+    """Where spilled runs go. `partition` is the key partition whose state this is."""
+
+    partition: int
 
     def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Write a spilled run, page by page, buckets and hashes ascending. Pages must not be empty."""

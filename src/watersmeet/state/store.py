@@ -198,7 +198,7 @@ class PartitionStore:
             )
         return manifest
 
-    def load(self, batch: int, query: str, session: str, build: str = "") -> Manifest:
+    def load(self, batch: int, query: str, session: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
         if batch == 0:
             self.directory.fs.create_dir(self.directory.path(self.folder), recursive=True)
@@ -207,7 +207,7 @@ class PartitionStore:
             return Manifest(version=-1, partition=self.partition, query=query, session=session)
         manifest = self.manifest(batch - 1)
         self._check_query(manifest, query)
-        if manifest.session == session and manifest.build != build:
+        if manifest.session == session and manifest.join != join:
             raise self._shared()
         return manifest
 
@@ -297,10 +297,10 @@ class PartitionStore:
             earlier = Manifest.from_bytes(self.directory.read(name), name)
         except CorruptStateError:  # left half-written by a dead attempt; this one replaces it
             return manifest.repeats
-        if manifest.build and earlier.session == manifest.session:
+        if manifest.join and earlier.session == manifest.session:
             if earlier.attempt == manifest.attempt:
                 raise self._renumbered()
-            if earlier.build != manifest.build:
+            if earlier.join != manifest.join:
                 raise self._shared()
         if earlier.digest == manifest.digest:
             return earlier.repeats

@@ -13,7 +13,7 @@ ever larger merge would.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from watersmeet.arrow import merge_by_hash
 from watersmeet.state.run import Run, resident_run
@@ -25,10 +25,18 @@ MAX_ROWS = 1 << 21
 class TieredRuns:
     """The resident runs of one input, oldest first."""
 
-    def __init__(self, runs: Iterable[Run] = (), *, fanout: int = FANOUT, max_rows: int = MAX_ROWS) -> None:
+    def __init__(
+        self,
+        runs: Iterable[Run] = (),
+        *,
+        fanout: int = FANOUT,
+        max_rows: int = MAX_ROWS,
+        merge: Callable[[list[Run]], Run] | None = None,
+    ) -> None:
         self.runs = list(runs)
         self.fanout = fanout
         self.max_rows = max_rows
+        self.merge = merge or merge_runs
 
     @property
     def rows(self) -> int:
@@ -60,7 +68,7 @@ class TieredRuns:
             # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
             self._replace(chosen, [run.with_attributes(level=level + 1) for run in chosen])
             return 0
-        merged = merge_runs(chosen)
+        merged = self.merge(chosen)
         self._replace(chosen, [merged.with_attributes(level=level + 1)])
         return merged.rows
 
