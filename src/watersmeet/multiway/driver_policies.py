@@ -1,9 +1,9 @@
 """Driver policies: which input's buffer is drained next (Valsomatzis and Gounaris, 3.2 and Fig. 2 to 4).
 
-A policy gives every input a score. Among the inputs with rows left, the best score drives next and ties go to the input
-that comes first; the scores are worked out anew before every slice. The answer does not depend on the policy: each slice
-meets all that is stored and drained of the other inputs, then becomes part of its own, so every combination is found
-exactly once, by the last of its rows to be drained.
+A policy gives every input a score. Among the inputs with rows left, the best score drives next and ties go to the
+input that comes first; the scores are worked out anew before every slice. The answer does not depend on the policy:
+each slice meets all that is stored and drained of the other inputs, then becomes part of its own, so every combination
+is found exactly once, by the last of its rows to be drained.
 
     timestamp          oldest slice first                         Fig. 2, in slices of time
     round_robin        one slice of each input in turn
@@ -14,15 +14,16 @@ exactly once, by the last of its rows to be drained.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from watersmeet.estimate.selectivity import Selectivities
-from watersmeet.multiway.slices import Cut, Slices, by_clock, by_share, whole
+from watersmeet.multiway.slices import Slices, Slicing
 
 Scores = npt.NDArray[np.float64]
 
@@ -38,20 +39,21 @@ class Situation:
     estimates: Selectivities
 
 
-class DriverPolicy(Protocol):
-    """Scores the inputs; `cut` says into what slices a buffer is cut, `largest` which score is best."""
+class DriverPolicy(ABC):
+    """Scores the inputs; `slicing` says into what slices buffers are cut, `largest` which score is best."""
 
-    cut: ClassVar[Cut]
-    largest: ClassVar[bool]
+    slicing: ClassVar[Slicing] = "whole"
+    largest: ClassVar[bool] = True
 
+    @abstractmethod
     def scores(self, situation: Situation) -> Scores:
         """One score per input; those of inputs with nothing left do not matter."""
 
 
-class Timestamp:
+class Timestamp(DriverPolicy):
     """The slice that is oldest."""
 
-    cut = staticmethod(by_clock)
+    slicing = "clock"
     largest = False
 
     def scores(self, situation: Situation) -> Scores:
@@ -59,10 +61,10 @@ class Timestamp:
         return np.array([queue[0].number if queue else np.inf for queue in situation.queues], np.float64)
 
 
-class RoundRobin:
+class RoundRobin(DriverPolicy):
     """One slice of each input in turn."""
 
-    cut = staticmethod(by_share)
+    slicing = "share"
     largest = False
 
     def scores(self, situation: Situation) -> Scores:
@@ -71,10 +73,9 @@ class RoundRobin:
         return ((np.arange(inputs) - situation.last - 1) % inputs).astype(np.float64)
 
 
-class ConsumptionRate:
+class ConsumptionRate(DriverPolicy):
     """The input whose rows give the fewest results, so that its buffer empties quickly."""
 
-    cut = staticmethod(whole)
     largest = False
 
     def scores(self, situation: Situation) -> Scores:
@@ -82,22 +83,16 @@ class ConsumptionRate:
         return situation.estimates.of_inputs()
 
 
-class OutputSize:
+class OutputSize(DriverPolicy):
     """The buffer that is expected to give the most results."""
-
-    cut = staticmethod(whole)
-    largest = True
 
     def scores(self, situation: Situation) -> Scores:
         """outBuffer_j of Eq. 1."""
         return np.array(situation.waiting, np.float64) * _results_per_row(situation)
 
 
-class OutputRate:
+class OutputRate(DriverPolicy):
     """The buffer that is expected to give the most results per row."""
-
-    cut = staticmethod(whole)
-    largest = True
 
     def scores(self, situation: Situation) -> Scores:
         """outRate_j of Table 1: Eq. 1 over |buffer_j|."""

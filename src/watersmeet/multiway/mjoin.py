@@ -5,7 +5,7 @@ Semantics     inner equi-join of 2 to 16 inputs on one key; each combination onc
 Input         rows with a null key match nothing and are not kept; with a window neither are rows without a time.
 State         per input its rows, once, in hash-sorted runs; never an intermediate result. With a window a row is kept
               while a row of another input may still come that is near enough: until t + window < the smallest newest
-              time of the other inputs, less the lateness. Rows later than that meet what is still held, and are counted.
+              time of the other inputs, less the lateness. Later rows meet what is still held, and are counted.
 Batch         buffers per input -> while any holds rows: the policy names a driver, a slice of its buffer visits the
               other inputs' tables (stored and drained rows), most selective first, results stream out in bounded
               blocks, the slice counts as drained -> the buffers are stored.
@@ -34,7 +34,7 @@ from watersmeet.multiway.hash_table import HashTable
 from watersmeet.multiway.options import MultiwayOptions
 from watersmeet.multiway.probe import Matches, Probe, groups_of, key_layers
 from watersmeet.multiway.probe_order import probe_order
-from watersmeet.multiway.slices import Order
+from watersmeet.multiway.slices import Order, cut
 from watersmeet.multiway.window import in_window, times_of, within_window
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
@@ -88,7 +88,7 @@ class MJoin(Operator):
         for index, buffer in enumerate(buffers):
             self.tables[index].open(buffer)
             self.estimates.observe_arrivals(index, buffer.num_rows)
-        queues = self.policy.cut(self._orders(buffers), self.options.slices)
+        queues = cut(self._orders(buffers), self.policy.slicing, self.options.slices)
         driver, allowed = -1, self.options.max_results
         while any(queues):
             stored = [table.rows for table in self.tables]

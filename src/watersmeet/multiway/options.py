@@ -29,7 +29,7 @@ class MultiwayOptions(Options):
     window: Duration | None = Field(
         None,
         ge=0,
-        description="Longest time between the earliest and the latest row of a combination; none: no limit, state is kept.",
+        description="Longest time between the earliest and the latest row of a combination; none: all is kept.",
     )
     lateness: Duration = Field(
         10_000_000,

@@ -5,7 +5,8 @@ alone (a time, or the hash where no time is known), never on their order in the 
 parted; so the steps of a batch are the same whenever it is repeated.
 
     whole       one slice: the buffer
-    clock       ranges of one clock for all inputs: slice s of every input covers the same stretch of time
+    clock       ranges of one clock for all inputs: slice s of every input covers the same stretch of time, and the
+                slices hold about equally many rows of all inputs together
     share       equal shares of each buffer, oldest rows first
 
 Where an input has no time, its rows count as arriving in the order of their hashes.
@@ -14,8 +15,10 @@ Where an input has no time, its rows count as arriving in the order of their has
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,36 +37,28 @@ class Slice:
 
 
 Slices = deque[Slice]
-Cut = Callable[[Sequence[Order], int], list[Slices]]
+Slicing = Literal["whole", "clock", "share"]
 
 
-def whole(orders: Sequence[Order], slices: int) -> list[Slices]:
-    """Every buffer in one piece."""
-    return [deque([Slice(np.arange(len(order)), 0)] if len(order) else []) for order in orders]
+def cut(orders: Sequence[Order], slicing: Slicing, slices: int) -> list[Slices]:
+    """The slices of every buffer, in the order in which they drive."""
+    if slicing == "whole":
+        return [deque([Slice(np.arange(len(order)), 0)] if len(order) else []) for order in orders]
+    if slicing == "clock":
+        bounds = _bounds(np.concatenate(orders), slices)
+        return [_cut(order, bounds) for order in orders]
+    return [_cut(order, _bounds(order, slices)) for order in orders]
 
 
-def by_clock(orders: Sequence[Order], slices: int) -> list[Slices]:
-    """Ranges of time that hold about equally many rows of all inputs together."""
-    together = np.sort(np.concatenate(orders))
-    return [_cut(order, _bounds(together, slices)) for order in orders]
-
-
-def by_share(orders: Sequence[Order], slices: int) -> list[Slices]:
-    """About equally many rows of the input in each slice."""
-    return [_cut(order, _bounds(np.sort(order), slices)) for order in orders]
-
-
-def _bounds(ordered: Order, slices: int) -> Order:
-    """The values at which slices 1, 2, ... begin."""
-    if not len(ordered):
-        return ordered
-    at = np.arange(1, slices, dtype=np.int64) * len(ordered) // slices
-    return np.unique(ordered[at])
+def _bounds(order: Order, slices: int) -> Order:
+    """The values at which slices 1, 2, ... begin, so that each holds about equally many rows."""
+    at = np.arange(1, slices, dtype=np.int64) * len(order) // slices
+    return np.unique(np.sort(order)[at]) if len(order) else order
 
 
 def _cut(order: Order, bounds: Order) -> Slices:
     numbers = np.searchsorted(bounds, order, side="right")
     by_number = np.argsort(numbers, kind="stable")  # stable: rows stay in hash order within a slice
     starts = np.searchsorted(numbers[by_number], np.arange(len(bounds) + 2))
-    pieces = ((by_number[low:high], s) for s, (low, high) in enumerate(zip(starts[:-1], starts[1:], strict=True)))
+    pieces = ((by_number[low:high], s) for s, (low, high) in enumerate(pairwise(starts)))
     return deque(Slice(rows, number) for rows, number in pieces if len(rows))

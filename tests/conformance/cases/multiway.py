@@ -36,19 +36,14 @@ def sparse_script(seed: int, **shape: Any) -> list[Arrival]:
 
 def timed_script(seed: int, **shape: Any) -> list[Arrival]:
     """The same with a time in place of the id: up to LATENESS before the batch's clock, the id in the text."""
-    script = sparse_script(seed, tick=TICK, **shape)
+
+    def timed(clock: int, row: Row) -> Row:
+        key, ident, text = row
+        return key, clock - ident * 997_331 % (LATENESS + 1), f"{ident}{text}"
+
     return [
-        replace(
-            arrival,
-            rows={
-                name: [
-                    (key, arrival.time - (ident * 997_331) % (LATENESS + 1), f"{ident}{text}")
-                    for key, ident, text in rows
-                ]
-                for name, rows in arrival.rows.items()
-            },
-        )
-        for arrival in script
+        replace(a, rows={name: [timed(a.time, row) for row in rows] for name, rows in a.rows.items()})
+        for a in sparse_script(seed, tick=TICK, **shape)
     ]
 
 
