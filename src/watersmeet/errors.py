@@ -13,6 +13,7 @@
         MissingVersionError    the version that the batch must start from is not there
         CorruptStateError      a state file is damaged
       BrokenPromiseError       a source sent what it had promised not to send
+      OverloadError            a stream is faster than the join's memory allows
       FanOutError              a batch would give more results than the join may build
       WorkerSetupError         a Spark worker cannot run the join
 
@@ -91,6 +92,10 @@ class BrokenPromiseError(WatersmeetError):
 
 class FanOutError(WatersmeetError):
     """A batch would give more results than the join was allowed to build."""
+
+
+class OverloadError(WatersmeetError):
+    """A stream is faster than the join's memory allows, and the join was told not to cope."""
 
 
 class WorkerSetupError(WatersmeetError):

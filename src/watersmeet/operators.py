@@ -12,6 +12,11 @@ from watersmeet.state.space import RunSpace
 OPERATORS = {
     "mjoin": "watersmeet.multiway.mjoin:MJoin",
     "symmetric": "watersmeet.progressive.symmetric:SymmetricJoin",
+    "window": "watersmeet.window.window_join:WindowJoin",
+    "rpj": "watersmeet.progressive.rpj:RateBasedJoin",
+    "xjoin": "watersmeet.progressive.xjoin:XJoin",
+    "hmj": "watersmeet.progressive.hmj:HashMergeJoin",
+    "semi_stream": "watersmeet.semistream.semi_stream_join:SemiStreamJoin",
 }
 
 

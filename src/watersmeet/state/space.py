@@ -45,6 +45,8 @@ class RunSpace(Protocol):
 class MemorySpace:
     """Spilled runs held in memory: for the lab and for tests, where pages are counted and not read from disk."""
 
+    partition = 0
+
     def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
         """Keep the pages."""
         kept = list(pages)

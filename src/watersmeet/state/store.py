@@ -96,8 +96,9 @@ class StoredRun:
 class FileSpace:
     """Where one attempt of one batch writes its run files."""
 
-    def __init__(self, directory: StateDir, folder: str, batch: int, attempt: str) -> None:
+    def __init__(self, directory: StateDir, folder: str, partition: int, batch: int, attempt: str) -> None:
         self.directory = directory
+        self.partition = partition
         self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._written = 0
 
@@ -223,7 +224,7 @@ class PartitionStore:
 
     def space(self, batch: int, attempt: str) -> FileSpace:
         """Room for one attempt's run files."""
-        return FileSpace(self.directory, self.folder, batch, attempt)
+        return FileSpace(self.directory, self.folder, self.partition, batch, attempt)
 
     def commit(
         self,

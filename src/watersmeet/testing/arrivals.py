@@ -30,6 +30,7 @@ class Arrival:
     time: int = 0
     ended: frozenset[str] = frozenset()
     punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
+    signals: tuple[int, ...] = ()
 
     def permuted(self, seed: int) -> Arrival:
         """The same rows in another order."""
@@ -83,7 +84,7 @@ def batch_of(plan: JoinPlan, number: int, arrival: Arrival, *, constant_hash: bo
         name: table_of(plan.input(name), list(rows), constant_hash=constant_hash)
         for name, rows in arrival.rows.items()
     }
-    return Batch(number, arrival.time, rows, arrival.punctuations, arrival.ended)
+    return Batch(number, arrival.time, rows, arrival.punctuations, arrival.ended, arrival.signals)
 
 
 def random_script(

@@ -21,6 +21,7 @@ class Case:
 
     `plan` may be replaced where the default one (see `make_plan`) does not fit; `script` makes a seeded arrival
     script and takes the keyword arguments of `random_script`; `oracle` gives the multiset of rows owed over a script.
+    `make_colliding_plan` is for joins with a table of their own, which must share its hashes when all hashes collide.
     """
 
     name: str
@@ -31,10 +32,16 @@ class Case:
     oracle: Callable[[Script], Counter[Row]] | None = None
     script: Callable[..., Script] = random_script
     make_plan: Callable[..., JoinPlan] = make_plan
+    make_colliding_plan: Callable[..., JoinPlan] | None = None
 
     def plan(self) -> JoinPlan:
         """The plan of this case."""
         return self.make_plan(self.operator, self.inputs, self.options, tuning=self.tuning)
+
+    def colliding_plan(self) -> JoinPlan:
+        """The plan for a run in which every key has the same hash."""
+        make = self.make_colliding_plan or self.make_plan
+        return make(self.operator, self.inputs, self.options, tuning=self.tuning)
 
     def random_script(self, seed: int, **shape: Any) -> Script:
         """A seeded script for this case's inputs."""

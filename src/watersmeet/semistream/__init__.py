@@ -1,0 +1,1 @@
+"""Semi-stream joins: a fast stream against a huge table, with the cheapest exact cache."""

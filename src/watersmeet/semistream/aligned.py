@@ -1,0 +1,245 @@
+"""The aligned policy: chunks are ranges of the key hash, so a waiting row needs one chunk, and gets it when it pays most.
+
+Semantics     every row meets all master rows of its key: in the cache at once, or when its chunk is read, within
+              `max_delay` batches. All master rows of a key are in one chunk, so nothing is ever half joined.
+Protocol      1 a row whose hash is cached is answered completely, also with "no partner";
+              2 any other waits for its chunk;
+              3 reading a chunk joins and finishes all that wait for it;
+              4 in the same step each key that waited is judged: admitted if the bytes it keeps waiting cost more
+                than its master rows would. A key is never cached and waiting at once.
+Which chunks  those whose oldest row must be finished now, then those with most waiting rows, as many as it takes to get
+              round in `max_delay` batches; none that nobody waits for.
+Cost          per batch: the batch is written once and taken up once; per chunk read, a binary search per waiting row.
+
+Beyond the paper (which reads the table in a fixed order, every row waiting a whole cycle): a row stays (T + 1) / 2 batches
+on average where its chunk is read every T batches, both ends counted, so n rows waiting at the read of a chunk stand
+for n (T + 1) / 2T rows at any time. With T = 1 that is the batch itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, numpy_of, take
+from watersmeet.estimate.frequency import tally
+from watersmeet.semistream.cache import ENTRY_BYTES
+from watersmeet.semistream.generation import (
+    ARRIVED,
+    WAITING,
+    Generation,
+    Mask,
+    Setting,
+    group_sums,
+    ranges,
+    rows_with,
+)
+from watersmeet.semistream.master_table import MasterPartition
+from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
+from watersmeet.semistream.waiting import WaitingRows
+from watersmeet.state.run import Run
+
+# Keys are judged for eviction after this many rounds of their chunk, every `EVICT_EVERY` rounds.
+RESIDENCE, EVICT_EVERY = 3, 4
+# Weight of the newest observation in the mean interval between two reads of a chunk.
+SMOOTHING = 0.25
+
+
+class AlignedGeneration(Generation):
+    """Rows wait for the one chunk that can hold their partners."""
+
+    policy = "aligned"
+
+    def __init__(self, table: MasterPartition, setting: Setting) -> None:
+        super().__init__(table, setting)
+        self.schema = setting.stream_schema.append(pa.field(ARRIVED, pa.int32()))
+        self.waiting = WaitingRows(table.lows, self.schema)
+        self.counts: Indices = np.zeros(table.count, np.int64)  # rows that wait for each chunk
+        self.first: npt.NDArray[np.int32] = np.full(table.count, -1, np.int32)  # the batch of the oldest of them
+        self.last_read: Indices = np.full(table.count, -1, np.int64)  # reads are numbered, see `waiting`
+        self.next_read = 0
+        self.interval = float(setting.options.max_delay)  # T
+        self.reads = 0
+        self.candidates: list[tuple[pa.Table, pa.Table]] = []  # keys worth caching, and their rows
+
+    def wait(self, rows: pa.Table, batch: int) -> None:
+        """File the rows under their chunks."""
+        arrived = self.waiting.add(rows, batch, self.next_read)
+        self.first[(self.counts == 0) & (arrived > 0)] = batch
+        self.counts += arrived
+
+    def work(self, batch: int) -> Iterator[pa.Table]:
+        """The chunks that are due, and as many in all as get round within `max_delay` batches."""
+        wanted = np.flatnonzero(self.counts)
+        late = wanted[self.first[wanted] + self.setting.options.max_delay - 1 <= batch]
+        number = max(len(late), -(-len(wanted) // self.setting.options.max_delay))
+        due = np.zeros(self.table.count, np.bool_)
+        due[late] = True
+        rest = self._most_wanted(~due)[: number - len(late)]
+        due[rest] = True
+        yield from self._read(due, batch)
+
+    def read_more(self, chunks: int, batch: int) -> Iterator[pa.Table]:
+        """The chunks that most rows wait for."""
+        due = np.zeros(self.table.count, np.bool_)
+        due[self._most_wanted()[:chunks]] = True
+        yield from self._read(due, batch)
+
+    def relieve(self, excess: int, batch: int) -> Iterator[pa.Table]:
+        """Read on, most wanted first, until enough rows are finished; then give their room back."""
+        row = self.waiting.nbytes / self.waiting_rows
+        enough = int(np.searchsorted(np.cumsum(self.counts[self._most_wanted()]) * row, excess)) + 1
+        yield from self.read_more(enough, batch)
+        self.compact(batch)
+
+    def compact(self, batch: int) -> None:
+        """Rewrite every run that has rows whose chunk has been read."""
+        self.waiting.tidy(self.last_read, self.next_read, tight=True)
+
+    def _most_wanted(self, among: Mask | None = None) -> Indices:
+        wanted = np.flatnonzero(self.counts if among is None else self.counts * among)
+        return wanted[np.lexsort((wanted, self.first[wanted], -self.counts[wanted]))]
+
+    def _read(self, due: Mask, batch: int) -> Iterator[pa.Table]:
+        """Join and finish everything that waits for the chunks that are due."""
+        if not due.any():
+            return
+        rows = self.waiting.take(due, self.last_read)
+        hashes, sizes = hashes_of(rows), row_bytes(rows)
+        chunks = np.flatnonzero(due)
+        intervals = batch - self.first[chunks] + 1
+        lows = np.searchsorted(hashes, self.table.lows[chunks])
+        highs = np.append(lows[1:], len(hashes))
+        for chunk, interval, low, high in zip(chunks, intervals, lows, highs, strict=True):
+            master = self.read(int(chunk))
+            mine = rows.slice(low, high - low)
+            yield from self.answer(mine, [master])
+            if not self.retired:
+                self._judge(mine, sizes[low:high], master, int(interval))
+        self.note_delays(numpy_of(rows.column(ARRIVED)), batch)
+        self.last_read[due], self.first[due], self.counts[due] = self.next_read, -1, 0
+        self.next_read += 1
+        self.reads += len(chunks)
+        self.interval += SMOOTHING * (float(intervals.mean()) - self.interval)
+
+    def _judge(self, rows: pa.Table, sizes: npt.NDArray[np.float64], master: pa.Table, interval: int) -> None:
+        """Step 4: the cache inequality for each key that waited for a chunk."""
+        hashes, waited = tally(hashes_of(rows), sizes)
+        waited = waited * (interval + 1) / (2 * interval)
+        have = hashes_of(master)
+        factor = self.setting.options.switching_factor
+        worth = np.flatnonzero(waited > factor * ENTRY_BYTES)
+        low, high = (np.searchsorted(have, hashes[worth], side=side) for side in ("left", "right"))
+        cheap = waited[worth] > factor * (ENTRY_BYTES + (high - low) * fixed_bytes(master.schema))
+        worth, low, high = worth[cheap], low[cheap], high[cheap]
+        if not len(worth):
+            return
+        found = take(master, ranges(low, high))
+        counts = high - low
+        cost = group_sums(row_bytes(found), counts)
+        admitted = waited[worth] > factor * (ENTRY_BYTES + cost)
+        keys = pa.table(
+            {
+                "_hash": pa.array(hashes[worth][admitted]),
+                "_rows": pa.array(counts[admitted], pa.int64()),
+                "_bytes": pa.array(cost[admitted]),
+                "_saved": pa.array(waited[worth][admitted] - cost[admitted]),
+            }
+        )
+        self.candidates.append((keys, found.filter(pa.array(np.repeat(admitted, counts)))))
+
+    def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
+        """Admit the best of the batch's candidates that fit, and now and then judge what is cached."""
+        if self.candidates:
+            keys = merge_by_hash([keys for keys, _ in self.candidates])
+            rows = merge_by_hash([rows for _, rows in self.candidates])
+            self.candidates = []
+            self._admit(keys, rows, batch, room)
+        if batch >= self.cache.window + EVICT_EVERY * self.interval:
+            stay = (self.interval + 1) / 2
+            factor = self.setting.options.switching_factor
+            gone = self.cache.evict(batch, stay=stay, residence=RESIDENCE * self.interval, factor=factor)
+            if gone:
+                self.setting.metrics.count("evictions", gone)
+                self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(stay, 3))
+        self.setting.metrics.count("rows_rewritten", self.waiting.tidy(self.last_read, self.next_read))
+        return iter(())
+
+    def _admit(self, keys: pa.Table, rows: pa.Table, batch: int, room: int) -> None:
+        hashes, counts = hashes_of(keys), numpy_of(keys.column("_rows"))
+        sizes, saved = numpy_of(keys.column("_bytes")), numpy_of(keys.column("_saved"))
+        cost = sizes + ENTRY_BYTES
+        if cost.sum() > room:
+            order = np.lexsort((hashes, -saved / cost))
+            fits = np.zeros(len(order), np.bool_)
+            fits[order[np.cumsum(cost[order]) <= room]] = True
+            rows = rows.filter(pa.array(np.repeat(fits, counts)))
+            hashes, counts, sizes = hashes[fits], counts[fits], sizes[fits]
+        self.cache.admit(hashes, counts, sizes, rows.combine_chunks(), batch)
+        self.setting.metrics.count("migrations", len(hashes))
+        self.setting.metrics.event(
+            "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
+        )
+
+    def warm(self, batch: int) -> bool:
+        """Look the keys up in their chunks, as many chunks per batch as the rows' own reading would take."""
+        assert self.warm_keys is not None
+        left = self.warm_keys[np.searchsorted(self.warm_keys, self.table.lows[self.warm_next]) :]
+        chunks = np.unique(self.table.chunk_of(left))[: -(-self.table.count // self.setting.options.max_delay)]
+        found, counts, wanted = [], [], []
+        for chunk in chunks:
+            mine = left[self.table.chunk_of(left) == chunk]
+            rows, number = rows_with(self.read(int(chunk)), mine)
+            found, counts, wanted = [*found, rows], [*counts, number], [*wanted, mine]
+        if len(chunks):
+            rows, number, mine = concat(found, self.table.schema), np.concatenate(counts), np.concatenate(wanted)
+            self.cache.admit(mine, number, group_sums(row_bytes(rows), number), rows.combine_chunks(), batch)
+            self.warm_next = int(chunks[-1]) + 1
+        if len(chunks) and self.warm_next < self.table.count:
+            return False
+        self.warm_keys = None
+        return True
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that wait for any chunk."""
+        return int(self.counts.sum())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the runs that hold them."""
+        return self.waiting.nbytes
+
+    @property
+    def cycles(self) -> float:
+        """Chunks read, in units of the table."""
+        return self.reads / self.table.count
+
+    def save(self) -> tuple[list[Run], dict[str, Any]]:
+        """The waiting rows, and what is known about the chunks."""
+        runs, values = super().save()
+        more = {"interval": self.interval, "reads": self.reads, "next_read": self.next_read}
+        return [*self.waiting.runs, *runs], {**values, **more}
+
+    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
+        """Take up what `save` returned."""
+        super().restore(runs, values)
+        waiting = [run for run in runs if run.label == WAITING]
+        self.waiting = WaitingRows(self.table.lows, self.schema, waiting)
+        self.interval, self.reads, self.next_read = values["interval"], values["reads"], values["next_read"]
+
+    def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Waiting rows, the oldest of them, and the last read of each chunk."""
+        more = {"counts": self.counts, "first": self.first, "last_read": self.last_read}
+        return {**super().chunk_columns(), **more}
+
+    def restore_chunks(self, table: pa.Table) -> None:
+        """Take up what `chunk_columns` returned."""
+        super().restore_chunks(table)
+        self.counts = np.array(numpy_of(table.column("counts")))
+        self.first = np.array(numpy_of(table.column("first")))
+        self.last_read = np.array(numpy_of(table.column("last_read")))

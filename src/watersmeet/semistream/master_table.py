@@ -1,0 +1,231 @@
+"""The master table: versions of a table, cut by key partition and then into chunks, read through a memory map.
+
+    path/
+      master.json                              what the table is: id, keys, columns, partitions, hash
+      v-000002.json                            a version exists when this file does
+      v-000002/part-00003.json                 the chunks of a partition: file, length, checksum, rows, lowest hash
+      v-000002/part-00003/chunk-00000-<attempt>.arrow
+      joins/<id>.json                          state directories of the joins that read the table
+
+The partitions are those of the join (`pmod(hash, P)`). In the layout "hash" chunk i of a partition holds the hashes from
+its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one chunk only; in
+the layout "arrival" rows are where they happened to come. Inside a chunk rows are always sorted by hash: probing one
+touches only the pages it needs. What is read depends on (version, partition, chunk) and on nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, Indices
+from watersmeet.errors import CorruptStateError, StateDirError
+from watersmeet.state.directory import StateDir, unseal
+
+FORMAT = 1
+MASTER_FILE = "master.json"
+_VERSION = re.compile(r"v-(\d{6,})\.json$")
+
+Layout = Literal["hash", "arrival"]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What all versions of a master table have in common. `fields` belongs to whoever prepared it."""
+
+    id: str
+    keys: list[str]
+    columns: list[str]
+    schema: str
+    partitions: int
+    hash: str
+    fields: list[Any] = field(default_factory=list)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the chunks."""
+        return decode_schema(self.schema)
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of `master.json`."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One chunk as its partition's manifest lists it."""
+
+    file: str
+    length: int
+    checksum: str
+    rows: int
+    nbytes: int
+    low: int
+
+
+class MasterTable:
+    """A prepared master table."""
+
+    def __init__(self, path: str) -> None:
+        self.directory = StateDir(path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was prepared here."""
+        return self.directory.size(MASTER_FILE) is not None
+
+    @cached_property
+    def description(self) -> Description:
+        """What the table is."""
+        if not self.exists:
+            raise StateDirError(
+                f"master table {self.directory.uri}",
+                expected="a table written by prepare_master",
+                found=f"no {MASTER_FILE}",
+                hint="Prepare it first: prepare_master(df, on=..., path=...).",
+            )
+        body = self._document(MASTER_FILE)
+        del body["format"]
+        return Description(**body)
+
+    def versions(self) -> list[int]:
+        """The versions there are, oldest first."""
+        found = (_VERSION.match(name) for name in self.directory.list())
+        return sorted(int(match[1]) for match in found if match)
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        there = self.versions()
+        if not there:
+            raise StateDirError(
+                f"master table {self.directory.uri}",
+                expected="at least one version",
+                found="none",
+                hint="The preparation did not finish: run prepare_master again.",
+            )
+        return there[-1]
+
+    def version(self, number: int) -> dict[str, Any]:
+        """Rows, bytes, layout and chunk size of a version."""
+        return self._document(f"{version_name(number)}.json")
+
+    def partition(self, number: int, partition: int) -> MasterPartition:
+        """One partition of one version."""
+        body = self._document(f"{version_name(number)}/part-{partition:05d}.json")
+        return MasterPartition(
+            self.directory,
+            master=body["master"],
+            version=number,
+            layout=body["layout"],
+            schema=decode_schema(body["schema"]),
+            chunks=[Chunk(*entry) for entry in body["chunks"]],
+        )
+
+    def _document(self, name: str) -> dict[str, Any]:
+        try:
+            body = unseal(self.directory.read(name), f"{self.directory.uri}/{name}")
+        except FileNotFoundError:
+            there = self.versions()
+            raise StateDirError(
+                f"master table {self.directory.uri}",
+                expected=name,
+                found=f"versions {there[0]} to {there[-1]}" if there else "no version at all",
+                hint="Versions that a join may still need must be kept; let refresh_master remove old ones.",
+            ) from None
+        if body.get("format") != FORMAT:
+            raise CorruptStateError(
+                f"master table {self.directory.uri}, {name}",
+                expected=f"format {FORMAT}",
+                found=f"format {body.get('format')}",
+                hint="It was written by another release of Watersmeet: use that one, or prepare the table again.",
+            )
+        return body
+
+
+@dataclass
+class MasterPartition:
+    """The chunks of one partition of one version."""
+
+    directory: StateDir
+    master: str
+    version: int
+    layout: Layout
+    schema: pa.Schema
+    chunks: list[Chunk]
+
+    @cached_property
+    def lows(self) -> Hashes:
+        """The lowest hash that belongs to each chunk (layout "hash"); the first chunk begins at 0."""
+        lows = np.array([chunk.low for chunk in self.chunks], dtype=np.uint64)
+        lows[0] = 0
+        return lows
+
+    @property
+    def count(self) -> int:
+        """How many chunks there are: k in the paper."""
+        return len(self.chunks)
+
+    @property
+    def rows(self) -> int:
+        """Rows in all chunks: R_t in the paper."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows in all chunks."""
+        return sum(chunk.nbytes for chunk in self.chunks)
+
+    @property
+    def mean_row_bytes(self) -> float:
+        """v_R, where one number must do."""
+        return self.nbytes / max(self.rows, 1)
+
+    def chunk_of(self, hashes: Hashes) -> Indices:
+        """The one chunk that can hold each hash (layout "hash")."""
+        return np.searchsorted(self.lows, hashes, side="right") - 1
+
+    def read(self, index: int, *, verify: bool) -> pa.Table:
+        """One chunk, memory-mapped where the file system allows it. With `verify` its checksum is compared first."""
+        chunk = self.chunks[index]
+        found = self.directory.size(chunk.file)
+        if found != chunk.length:
+            raise self._corrupt(chunk, f"{chunk.length} bytes", "no file" if found is None else f"{found} bytes")
+        if verify and self.directory.checksum(chunk.file) != chunk.checksum:
+            raise self._corrupt(chunk, f"checksum {chunk.checksum}", "another checksum")
+        try:
+            table = pa.ipc.open_file(self.directory.open(chunk.file)).read_all()
+        except pa.ArrowInvalid as error:
+            raise self._corrupt(chunk, "an Arrow IPC file", str(error)) from error
+        if table.num_rows != chunk.rows or table.schema != self.schema:
+            raise self._corrupt(chunk, f"{chunk.rows} rows of the table's schema", f"{table.num_rows} rows")
+        return table
+
+    def _corrupt(self, chunk: Chunk, expected: str, found: str) -> CorruptStateError:
+        return CorruptStateError(
+            f"master table {self.directory.uri}, version {self.version}, {chunk.file}",
+            expected=expected,
+            found=found,
+            hint="The file is damaged or gone: restore it from a copy, or write a new version with refresh_master.",
+        )
+
+
+def version_name(number: int) -> str:
+    """The name under which a version is kept."""
+    return f"v-{number:06d}"
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """A schema as text."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """The schema that `encode_schema` wrote."""
+    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))

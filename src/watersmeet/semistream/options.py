@@ -1,0 +1,34 @@
+"""Options of the semi-stream joins."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from watersmeet.options import Options, Size
+
+
+class SemiStreamOptions(Options):
+    """What `semi_stream_join` may be told.
+
+    `master` identifies the prepared table (not where it is: a table that was moved is still the same one) and with
+    `policy` and `how` decides what the state means; everything else may change at a restart.
+    """
+
+    TUNING: ClassVar[frozenset[str]] = frozenset(
+        {"path", "version", "memory", "max_delay", "switching_factor", "on_overload", "idle_chunks"}
+    )
+
+    master: str = Field(description="id of the prepared master table")
+    path: str = Field(description="where the master table is")
+    version: int = Field(1, ge=1, description="version to begin with; later ones are announced through the stream")
+    policy: Literal["aligned", "ssbj", "mesh"] = Field("aligned", description="which algorithm")
+    how: Literal["inner", "left"] = Field("inner", description="whether stream rows without a partner are emitted")
+    memory: Size = Field(64_000_000, ge=1, description="bytes for waiting rows and cache together, over all partitions")
+    max_delay: int = Field(10, ge=1, description="micro-batches after which a row is finished; 1 means at once")
+    switching_factor: float = Field(1.0, gt=0, description="how much dearer waiting must be before a key is cached")
+    on_overload: Literal["wait", "error"] = Field(
+        "wait", description="too fast for the memory: read more chunks per batch, or fail"
+    )
+    idle_chunks: int = Field(16, ge=0, description="chunks read in addition while the stream is silent")

@@ -1,0 +1,262 @@
+"""The semi-stream join: one stream against a prepared master table, through generations (see `generation`).
+
+Semantics     equi-join of the stream with the table, many-to-many; `how="left"` also emits stream rows without a partner.
+              Each stream row is joined with exactly one version of the table: the one current in its partition when it
+              arrived. A row is finished within `max_delay` batches.
+Input         the input "stream"; rows with a null key have no partner. Numbers signalled to the join are versions of the
+              master table that have become available; the first batch's signal (or `version`) is the one to begin with.
+Versions      a new version is warmed up before it takes over: its chunks are read for the keys cached now, so that hot
+              rows stay hot. Then arriving rows belong to it, while the old version finishes what waits for it.
+Memory        waiting rows and caches of all generations stay within `memory`. When they would not, waiting rows are
+              finished sooner by reading more chunks in this batch (`on_overload="wait"`), or the batch fails and says
+              which rate would fit.
+State         the runs of every generation, labelled with its version; which version is what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.arrow import drop_null_keys, key_names, sort_by_hash
+from watersmeet.errors import OverloadError, StateMismatchError
+from watersmeet.operator import Batch, Operator, OperatorState
+from watersmeet.plan import JoinPlan
+from watersmeet.semistream.aligned import AlignedGeneration
+from watersmeet.semistream.generation import STREAM, Generation, Setting
+from watersmeet.semistream.master_table import MasterTable
+from watersmeet.semistream.meshjoin import MeshGeneration
+from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.semistream.ssbj import SsbjGeneration
+from watersmeet.state.space import RunSpace
+
+POLICIES: dict[str, type[Generation]] = {
+    kind.policy: kind for kind in (AlignedGeneration, SsbjGeneration, MeshGeneration)
+}
+# Results come in many small pieces, one per chunk read; they are handed on in pieces of about this size.
+OUTPUT_ROWS = 1 << 16
+
+
+class SemiStreamJoin(Operator):
+    """Joins a stream with a master table that does not fit in memory."""
+
+    name = "semi_stream"
+
+    def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
+        super().__init__(plan, space)
+        self.options = SemiStreamOptions(**plan.options, **plan.tuning)
+        schema = plan.input(STREAM).schema
+        memory = max(self.options.memory // plan.partitions, 1)
+        self.setting = Setting(self.options, plan.projection, self.metrics, schema, memory)
+        self.announced = 0  # the newest version signalled so far
+        self.current: Generation | None = None
+        self.warming: Generation | None = None
+        self.draining: list[Generation] = []
+        self.batch = 0
+
+    def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
+        """Rows meet the cache or wait; then chunks are read, and keys move into the cache or out of it."""
+        yield from _in_pieces(self._on_batch(batch))
+
+    def _on_batch(self, batch: Batch) -> Iterator[pa.Table]:
+        self.batch = batch.number
+        self.setting.delays = []
+        current = self._current(batch)
+        rows = batch.rows.get(STREAM)
+        if rows is not None and rows.num_rows:
+            keyed = drop_null_keys(rows)
+            if keyed.num_rows < rows.num_rows and self.options.how == "left":
+                yield from current.unmatched(rows, _null_key_rows(rows))
+            yield from current.arrive(sort_by_hash(keyed), batch.number)
+            self.metrics.gauge("hit_share", self.metrics.counters.get("cache_hits", 0) / max(keyed.num_rows, 1))
+        for generation in self._serving():
+            yield from generation.work(batch.number)
+        yield from self._relieve(rows.num_rows if rows is not None else 0)
+        yield from self._settle()
+
+    def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
+        """The stream is silent: read on for those that wait."""
+        yield from _in_pieces(self._on_idle(batch))
+
+    def _on_idle(self, batch: Batch) -> Iterator[pa.Table]:
+        for generation in self._serving():
+            yield from generation.read_more(self.options.idle_chunks, batch.number)
+        yield from self._settle()
+
+    def finish(self) -> Iterator[pa.Table]:
+        """Read whatever somebody still waits for."""
+        yield from _in_pieces(self._finish())
+
+    def _finish(self) -> Iterator[pa.Table]:
+        for generation in self._serving():
+            yield from generation.read_more(generation.table.count, self.batch)
+        self.current, self.warming, self.draining = None, None, []
+        self._report()
+
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def _current(self, batch: Batch) -> Generation:
+        """The generation that this batch's rows belong to, after the moves that are due."""
+        self.announced = max(self.announced, *batch.signals, 0)
+        if self.current is None:
+            self.announced = self.announced or self.options.version
+            self.current = self._generation(self.announced)
+        if self.warming is None and self.announced > self.current.table.version:
+            self.warming = self._generation(self.announced)
+            room = self.setting.memory - self.current.cache.nbytes
+            keys = self.current.cache.best(room, batch.number)
+            self.warming.begin_warming(keys)
+            self.metrics.event("refresh", version=self.announced, keys_to_warm=len(keys))
+        if self.warming is not None and self.warming.warm(batch.number):
+            self.metrics.event("swap", before=self.current.table.version, version=self.warming.table.version)
+            self.current.retire()
+            self.draining.append(self.current)
+            self.current, self.warming = self.warming, None
+            self.current.cache.window = batch.number
+        return self.current
+
+    def _generation(self, version: int) -> Generation:
+        table = MasterTable(self.options.path).partition(version, self.space.partition)
+        if table.master != self.options.master:
+            raise StateMismatchError(
+                f"semi_stream_join, master table {self.options.path}",
+                expected=f"the master table {self.options.master}",
+                found=f"another one, {table.master}",
+                hint="Give the path of the table the join was built with, or start over with a new state directory.",
+            )
+        return POLICIES[self.options.policy](table, self.setting)
+
+    def _serving(self) -> list[Generation]:
+        """The generations for which rows wait or may come, oldest first."""
+        return [*self.draining, *([self.current] if self.current else [])]
+
+    def _all(self) -> list[Generation]:
+        return [*self._serving(), *([self.warming] if self.warming else [])]
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def _bytes(self) -> int:
+        return sum(generation.waiting_bytes + generation.cache.nbytes for generation in self._all())
+
+    def _relieve(self, rows: int) -> Iterator[pa.Table]:
+        """Stay within the memory: first by giving room back that nothing needs, then by finishing rows sooner."""
+        memory = self.setting.memory
+        if self._bytes() <= memory:
+            return
+        for generation in self._serving():
+            generation.compact(self.batch)
+        if self._bytes() <= memory:
+            return
+        waiting = sum(generation.waiting_bytes for generation in self._all())
+        fits = int(rows * max(memory - (self._bytes() - waiting), 0) / max(waiting, 1))
+        if self.options.on_overload == "error":
+            raise OverloadError(
+                "semi_stream_join",
+                expected=f"waiting rows and cache within {memory} bytes per partition",
+                found=f"{self._bytes()} bytes after {rows} rows in batch {self.batch} of one partition",
+                hint=f"About {fits} rows per batch and partition would fit: send fewer, raise memory, lower max_delay, or "
+                "let on_overload='wait' read more chunks per batch.",
+            )
+        self.metrics.count("overloads")
+        self.metrics.event("overload", bytes=self._bytes(), memory=memory, rows=rows, rows_that_fit=fits)
+        for generation in self._serving():
+            while (excess := self._bytes() - memory) > 0 and generation.waiting_rows:
+                yield from generation.relieve(excess, self.batch)
+        self._shrink_cache()
+
+    def _shrink_cache(self) -> None:
+        excess = self._bytes() - self.setting.memory
+        for generation in self._all():
+            if excess > 0 and generation.cache.keys.rows:
+                before = generation.cache.nbytes
+                self.metrics.count("evictions", generation.cache.shrink(excess, self.batch))
+                excess -= before - generation.cache.nbytes
+
+    def _settle(self) -> Iterator[pa.Table]:
+        for generation in self._serving():
+            yield from generation.settle(self.batch, self.setting.memory - self._bytes())
+        if self._bytes() > self.setting.memory:
+            for generation in self._serving():
+                generation.compact(self.batch)
+            self._shrink_cache()
+        self.draining = [generation for generation in self.draining if generation.waiting_rows]
+        self._report()
+
+    # -- metrics and state ----------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        gauge = self.metrics.gauge
+        serving = self._serving()
+        gauge("waiting_rows", sum(generation.waiting_rows for generation in serving))
+        gauge("waiting_bytes", sum(generation.waiting_bytes for generation in serving))
+        gauge("cached_keys", sum(generation.cache.keys.rows for generation in self._all()))
+        gauge("cached_rows", sum(generation.cache.rows.rows for generation in self._all()))
+        gauge("cache_bytes", sum(generation.cache.nbytes for generation in self._all()))
+        gauge("generations", len(self._all()))
+        if self.current is not None:
+            gauge("version", self.current.table.version)
+            gauge("cycles", round(self.current.cycles, 6))
+        delays = np.concatenate(self.setting.delays) if self.setting.delays else np.empty(0, np.int64)
+        gauge("rows_served", len(delays))
+        if len(delays):
+            for share in (50, 95, 99):
+                gauge(f"delay_p{share}", float(np.percentile(delays, share, method="lower")))
+            gauge("delay_max", int(delays.max()))
+
+    def save(self) -> OperatorState:
+        """The runs of all generations under their versions."""
+        runs, generations = [], []
+        for generation in self._all():
+            version = generation.table.version
+            mine, values = generation.save()
+            runs += [run.with_attributes(version=version) for run in mine]
+            generations.append(values)
+        return OperatorState(
+            runs=runs,
+            values={
+                "announced": self.announced,
+                "versions": [generation.table.version for generation in self._all()],
+                "current": self.current.table.version if self.current else None,
+                "generations": generations,
+            },
+        )
+
+    def restore(self, state: OperatorState) -> None:
+        """Take up every generation with its runs."""
+        self.announced = state.values["announced"]
+        current = state.values["current"]
+        for values in state.values["generations"]:
+            version = values["version"]
+            generation = self._generation(version)
+            generation.restore([run for run in state.runs if run.attributes.get("version") == version], values)
+            if version < current:
+                generation.retire()
+                self.draining.append(generation)
+            elif version == current:
+                self.current = generation
+            else:
+                self.warming = generation
+
+
+def _null_key_rows(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    missing = np.zeros(rows.num_rows, np.bool_)
+    for name in key_names(rows.schema):
+        missing |= pc.is_null(rows.column(name)).to_numpy()
+    return np.flatnonzero(missing)
+
+
+def _in_pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer tables."""
+    held: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        if count >= OUTPUT_ROWS:
+            yield pa.concat_tables(held)
+            held, count = [], 0
+    if held:
+        yield pa.concat_tables(held)

@@ -1,0 +1,245 @@
+"""SSBJ, the semi-stream balanced join, made exact: MESHJOIN behind a cache whose content the cache inequality decides.
+
+Semantics     as MESHJOIN, but a row whose hash is cached is answered at once and does not wait.
+Protocol      a hash for which many bytes wait gets a *collector* at the start of a batch. For k steps the collector
+              gathers every master row of the hash with its chunk, whether or not rows wait for it. Then m is exact,
+              the inequality is decided once more with it, and the hash is admitted whole. Its waiting rows are given
+              just the collected rows of chunks they have not seen, (chunk - e) mod k >= s - e, and leave.
+              A row that leaves after k steps without having met its hash proves that there are no such master rows:
+              the absence is cached if it pays.
+Cost          as MESHJOIN for the rows that wait; per step one more probe for the collectors.
+
+The published algorithm decides per master row while a cycle is under way, so it can cache part of a key's rows; here a
+key is cached with all its rows or not at all. All of it happens between steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, hashes_of, matches, numpy_of, take
+from watersmeet.estimate.frequency import Amounts, group_starts
+from watersmeet.semistream.cache import ENTRY_BYTES, contains
+from watersmeet.semistream.generation import Mask, Setting, group_sums, rows_with
+from watersmeet.semistream.master_table import MasterPartition
+from watersmeet.semistream.meshjoin import MATCHED, SEEN, MeshGeneration, WaitingRun
+from watersmeet.semistream.row_sizes import row_bytes
+from watersmeet.state.run import Run, resident_run
+from watersmeet.state.tiers import TieredRuns
+
+COLLECT_KEYS, COLLECT_ROWS = "collect.keys", "collect.rows"
+CHUNK = "_chunk"
+# Keys are judged for eviction after this many cycles, every `EVICT_EVERY` cycles.
+RESIDENCE, EVICT_EVERY = 3, 4
+# Collectors start at most this often in a cycle, so that few groups of them are under way at a time.
+STARTS_PER_CYCLE = 4
+
+
+class Collectors:
+    """Collectors that were started at the same step."""
+
+    def __init__(self, start: int, keys: Run, rows: TieredRuns) -> None:
+        self.start = start
+        self.keys = keys
+        self.rows = rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and rows."""
+        return self.keys.nbytes + self.rows.nbytes
+
+
+class SsbjGeneration(MeshGeneration):
+    """Rows wait for one cycle of the table, unless their key is cached."""
+
+    policy = "ssbj"
+
+    def __init__(self, table: MasterPartition, setting: Setting) -> None:
+        super().__init__(table, setting)
+        self.collectors: list[Collectors] = []
+        self.fresh: list[Hashes] = []  # hashes that came to wait in this batch
+        self.absent: list[Hashes] = []  # hashes proved in this batch to have no master rows
+        self.warming: list[pa.Table] = []
+
+    def wait(self, rows: pa.Table, batch: int) -> None:
+        """Keep rows for the next k steps, and remember their keys for `_start_collectors`."""
+        super().wait(rows, batch)
+        hashes = hashes_of(rows)
+        self.fresh.append(hashes[group_starts(hashes)])
+
+    def work(self, batch: int) -> Iterator[pa.Table]:
+        """This batch's steps, with collectors for the keys that have become hot."""
+        self._start_collectors(batch)
+        yield from super().work(batch)
+
+    def _is_wanted(self) -> bool:
+        return super()._is_wanted() or any(self.step - each.start < self.table.count for each in self.collectors)
+
+    # -- into the cache -------------------------------------------------------------------------------------------
+
+    def _start_collectors(self, batch: int) -> None:
+        """Hashes for which more bytes wait than one master row and an entry would take."""
+        hashes = np.unique(np.concatenate(self.fresh)) if self.fresh else np.empty(0, np.uint64)
+        self.fresh = []
+        recent = any(self.step - each.start < self.table.count / STARTS_PER_CYCLE for each in self.collectors)
+        if self.retired or recent:
+            return
+        for each in self.collectors:
+            hashes = hashes[~contains(each.keys.hashes, hashes)]
+        price = self.setting.options.switching_factor * (ENTRY_BYTES + self.table.mean_row_bytes)
+        hashes = hashes[self._waiting_bytes_of(hashes) > price]
+        if len(hashes):
+            keys = resident_run(
+                COLLECT_KEYS, pa.table({"_hash": pa.array(hashes)}), oldest=batch, newest=batch, start=self.step
+            )
+            self.collectors.append(Collectors(self.step, keys, TieredRuns()))
+
+    def passes(self, chunk: pa.Table, number: int) -> None:
+        """Collectors under way take their rows from the chunk."""
+        for each in self.collectors:
+            if self.step - each.start < self.table.count:
+                rows, _ = rows_with(chunk, each.keys.hashes)
+                if rows.num_rows:
+                    place = pa.array(np.full(rows.num_rows, number, np.int32))
+                    rows = rows.append_column(CHUNK, place)
+                    each.rows.add(resident_run(COLLECT_ROWS, rows, oldest=number, newest=number))
+
+    def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
+        """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
+        for each in [each for each in self.collectors if self.step - each.start >= self.table.count]:
+            self.collectors.remove(each)
+            hashes = each.keys.hashes
+            schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
+            rows = pa.concat_tables([schema.empty_table(), *(run.table for run in each.rows.runs)])
+            rows = take(rows, np.argsort(hashes_of(rows), kind="stable"))
+            counts = np.diff(np.append(np.searchsorted(hashes_of(rows), hashes), rows.num_rows)).astype(np.int64)
+            sizes = group_sums(row_bytes(rows.drop_columns([CHUNK])), counts)
+            factor = self.setting.options.switching_factor
+            admitted = self._waiting_bytes_of(hashes) > factor * (sizes + ENTRY_BYTES)
+            chosen = rows.filter(pa.array(np.repeat(admitted, counts))).combine_chunks()
+            yield from self._move(hashes[admitted], chosen, batch)
+            plain = chosen.drop_columns([CHUNK])
+            self._admit(hashes[admitted], counts[admitted], sizes[admitted], plain, batch)
+
+    def _move(self, hashes: Hashes, rows: pa.Table, batch: int) -> Iterator[pa.Table]:
+        """Waiting rows of keys that go into the cache get what they have not seen, and leave."""
+        if not len(hashes):
+            return
+        chunk = numpy_of(rows.column(CHUNK)).astype(np.int64)
+        for each in self.waiting:
+            moved = each.waits & contains(hashes, each.hashes)
+            if not moved.any():
+                continue
+            for i, j in matches(each.run.table, rows):
+                unseen = moved[i] & ((chunk[j] - each.entry[i]) % self.table.count >= self.step - each.entry[i])
+                if unseen.any():
+                    i, j = i[unseen], j[unseen]
+                    each.mark(i, MATCHED)
+                    yield self.pairs(each.run.table, i, rows, j)
+            yield from super().leave(each, moved, batch)
+
+    def leave(self, each: WaitingRun, done: Mask, batch: int) -> Iterator[pa.Table]:
+        """Let complete rows go; those that never met their hash prove an absence."""
+        if not self.retired:
+            unseen = each.hashes[done & (each.status & SEEN == 0)]
+            # Priced before the rows leave: they are among those that would have gone on waiting.
+            unseen = unseen[group_starts(unseen)]
+            worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * ENTRY_BYTES
+            self.absent.append(unseen[worth])
+        yield from super().leave(each, done, batch)
+
+    def _admit_absences(self, batch: int) -> Iterator[pa.Table]:
+        """Hashes without master rows go into the cache; whoever still waits for them leaves."""
+        hashes = np.unique(np.concatenate(self.absent)) if self.absent else np.empty(0, np.uint64)
+        self.absent = []
+        hashes = hashes[~self.cache.holds(hashes)]
+        schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
+        yield from self._move(hashes, schema.empty_table(), batch)
+        nothing = np.zeros(len(hashes))
+        self._admit(hashes, nothing.astype(np.int64), nothing, self.table.schema.empty_table(), batch)
+
+    def _admit(self, hashes: Hashes, counts: Any, sizes: Amounts, rows: pa.Table, batch: int) -> None:
+        if len(hashes):
+            self.cache.admit(hashes, counts, sizes, rows, batch)
+            self.setting.metrics.count("migrations", len(hashes))
+            self.setting.metrics.event(
+                "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
+            )
+
+    def _waiting_bytes_of(self, hashes: Hashes) -> Amounts:
+        """The bytes of the rows that wait for each of the hashes (sorted, distinct)."""
+        total = np.zeros(len(hashes))
+        if len(hashes):
+            for each in self.waiting:
+                running = np.concatenate(([0.0], np.cumsum(each.sizes * each.waits)))
+                low, high = (np.searchsorted(each.hashes, hashes, side=side) for side in ("left", "right"))
+                total += running[high] - running[low]
+        return total
+
+    # -- out of the cache, and the rest ---------------------------------------------------------------------------
+
+    def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
+        """Move keys into the cache, and every few cycles out; collectors give way when there is no room for them."""
+        yield from self._complete_collectors(batch)
+        yield from self._admit_absences(batch)
+        cycle = max(self.table.count / self.pace, 1.0)
+        if batch >= self.cache.window + EVICT_EVERY * cycle:
+            factor = self.setting.options.switching_factor
+            gone = self.cache.evict(batch, stay=cycle, residence=RESIDENCE * cycle, factor=factor)
+            if gone:
+                self.setting.metrics.count("evictions", gone)
+                self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(cycle, 3))
+        if room < 0:
+            self.collectors = []
+        yield from super().settle(batch, room)
+
+    def retire(self) -> None:
+        """Nothing more will arrive: no cache, no collectors."""
+        super().retire()
+        self.collectors = []
+
+    def warm(self, batch: int) -> bool:
+        """Collect the rows of the keys to be cached, chunk by chunk; they are admitted when all chunks have gone by."""
+        assert self.warm_keys is not None
+        end = min(self.warm_next + self.pace, self.table.count)
+        found = [rows_with(self.read(number), self.warm_keys)[0] for number in range(self.warm_next, end)]
+        rows = pa.concat_tables(found)
+        rows = take(rows, np.argsort(hashes_of(rows), kind="stable"))
+        self.cache.rows.add(resident_run("cache.rows", rows, oldest=batch, newest=batch))
+        self.warm_next = end
+        if end < self.table.count:
+            return False
+        everything = pa.concat_tables([rows.slice(0, 0), *(run.table for run in self.cache.rows.runs)])
+        everything = take(everything, np.argsort(hashes_of(everything), kind="stable"))
+        counts = np.diff(np.append(np.searchsorted(hashes_of(everything), self.warm_keys), everything.num_rows))
+        sizes = group_sums(row_bytes(everything), counts.astype(np.int64))
+        self.cache.rows = TieredRuns()
+        self.cache.admit(self.warm_keys, counts.astype(np.int64), sizes, everything, batch)
+        self.warm_keys = None
+        return True
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the waiting rows and of what collectors hold."""
+        return super().waiting_bytes + sum(each.nbytes for each in self.collectors)
+
+    def save(self) -> tuple[list[Run], dict[str, Any]]:
+        """With the collectors under way."""
+        runs, values = super().save()
+        for each in self.collectors:
+            runs += [each.keys, *(run.with_attributes(start=each.start) for run in each.rows.runs)]
+        return runs, values
+
+    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
+        """Take up what `save` returned."""
+        super().restore(runs, values)
+        rows = [run for run in runs if run.label == COLLECT_ROWS]
+        self.collectors = [
+            Collectors(start, run, TieredRuns(mine for mine in rows if mine.attributes["start"] == start))
+            for run in runs
+            if run.label == COLLECT_KEYS and (start := int(run.attributes["start"])) >= 0
+        ]

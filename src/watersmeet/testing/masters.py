@@ -1,0 +1,80 @@
+"""Small master tables for semi-stream joins that run in process."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.projection import OutputColumn
+from watersmeet.semistream.master_table import Description, Layout, encode_schema
+from watersmeet.semistream.master_writer import write_version
+from watersmeet.testing.arrivals import KEYS, PAYLOAD, Row, Script, table_of
+
+STREAM, MASTER = "stream", "master"
+
+
+def write_master(
+    path: str,
+    rows: Sequence[Row],
+    *,
+    chunk_rows: int = 2,
+    layout: Layout = "hash",
+    constant_hash: bool = False,
+    keys: tuple[pa.DataType, ...] = KEYS,
+    payload: tuple[pa.DataType, ...] = PAYLOAD,
+) -> int:
+    """Write plain rows (key values first) as the next version of a master table with one partition."""
+    spec = InputSpec(MASTER, keys, payload)
+    description = Description(
+        id="in-process",
+        keys=[f"k{i}" for i in range(len(keys))],
+        columns=[f"{MASTER}_{i}" for i in range(len(payload))],
+        schema=encode_schema(spec.schema),
+        partitions=1,
+        hash="in-process",
+    )
+    table = table_of(spec, rows, constant_hash=constant_hash)
+    return write_version(path, description, [table], chunk_rows=chunk_rows, layout=layout)
+
+
+def semi_stream_plan(
+    path: str,
+    options: Mapping[str, Any] | None = None,
+    tuning: Mapping[str, Any] | None = None,
+    *,
+    keys: tuple[pa.DataType, ...] = KEYS,
+    payload: tuple[pa.DataType, ...] = PAYLOAD,
+) -> JoinPlan:
+    """A join of the input "stream" with the table at `path`: key and payload of the stream, then that of the table."""
+    output = [OutputColumn(pa.field(f"k{i}", kind), STREAM, f"_k{i}") for i, kind in enumerate(keys)]
+    output += [
+        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")
+        for name in (STREAM, MASTER)
+        for i, kind in enumerate(payload)
+    ]
+    return JoinPlan(
+        "semi_stream",
+        (InputSpec(STREAM, keys, payload),),
+        tuple(output),
+        {"master": "in-process", **(options or {})},
+        {"path": path, **(tuning or {})},
+    )
+
+
+def semi_stream_join(script: Script, master: Sequence[Row], how: str = "inner") -> Counter[Row]:
+    """The multiset of rows of a stream joined with a table, with dictionaries and loops."""
+    partners = defaultdict(list)
+    for key, *payload in master:
+        partners[key].append(tuple(payload))
+    answer: Counter[Row] = Counter()
+    for arrival in script:
+        for row in arrival.rows.get(STREAM, ()):
+            found = partners.get(row[0], []) if row[0] is not None else []
+            if not found and how == "left":
+                found = [(None,) * (len(master[0]) - 1)]
+            answer.update((*row, *partner) for partner in found)
+    return answer

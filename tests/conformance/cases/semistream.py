@@ -1,0 +1,98 @@
+"""The semi-stream joins: every policy, tiny chunks, budgets that force cache moves, overload and refreshes."""
+
+import functools
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from watersmeet.plan import JoinPlan
+from watersmeet.semistream.master_table import Layout
+from watersmeet.testing.arrivals import Row, Script, random_script
+from watersmeet.testing.cases import Case
+from watersmeet.testing.masters import semi_stream_join, semi_stream_plan, write_master
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="watersmeet-masters-")
+
+
+@functools.cache
+def master_rows() -> list[Row]:
+    """Keys with no, one and many rows; a few that no stream ever asks for; null keys, which match nothing."""
+    rng = random.Random(7)
+    rows: list[Row] = [(None, -1, "null")]
+    for key in [*range(12), *rng.sample(range(12, 1000), 25), 5000]:
+        if key % 4 != 3:
+            rows += [(key, 1000 * key + i, "m" * rng.randint(0, 8)) for i in range(rng.choice([1, 1, 2, 5]))]
+    rng.shuffle(rows)
+    return rows
+
+
+@functools.cache
+def master(layout: Layout, *, constant_hash: bool) -> str:
+    """Three versions with the same rows, cut differently: which one a row meets makes no difference to the answer."""
+    path = f"{_FOLDER.name}/{layout}-{constant_hash}"
+    for chunk_rows in (1, 3, 2):
+        write_master(path, master_rows(), chunk_rows=chunk_rows, layout=layout, constant_hash=constant_hash)
+    return path
+
+
+def make_plan(
+    layout: Layout,
+    constant_hash: bool,
+    operator: str,
+    inputs: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    tuning: Mapping[str, Any],
+) -> JoinPlan:
+    return semi_stream_plan(master(layout, constant_hash=constant_hash), options, tuning)
+
+
+def refreshed(seed: int, **shape: Any) -> Script:
+    """A script in which new versions of the master table become available."""
+    script = list(random_script(seed, **shape))
+    rng = random.Random(seed)
+    for version in (2, 3):
+        at = rng.randrange(len(script))
+        script[at] = replace(script[at], signals=(*script[at].signals, version))
+    return script
+
+
+def case(
+    policy: str,
+    name: str,
+    *,
+    layout: Layout | None = None,
+    refresh: bool = False,
+    how: str = "inner",
+    **tuning: Any,
+) -> Case:
+    layout = layout or ("hash" if policy == "aligned" else "arrival")
+    return Case(
+        f"semi_stream-{policy}-{name}",
+        "semi_stream",
+        {"policy": policy, "how": how},
+        tuning,
+        inputs=("stream",),
+        oracle=lambda script: semi_stream_join(script, master_rows(), how),
+        script=refreshed if refresh else random_script,
+        make_plan=functools.partial(make_plan, layout, False),
+        make_colliding_plan=functools.partial(make_plan, layout, True),
+    )
+
+
+CASES = [
+    made
+    for policy in ("aligned", "ssbj", "mesh")
+    for made in (
+        case(policy, "left", how="left", max_delay=3),
+        case(policy, "overload", how="left", memory=250, max_delay=4, idle_chunks=0),
+        case(policy, "refresh", how="left", refresh=True, max_delay=2, switching_factor=0.05, memory=3000),
+    )
+] + [
+    case("aligned", "at once", max_delay=1),
+    case("aligned", "moves", max_delay=2, switching_factor=0.05, memory=1500, idle_chunks=1),
+    case("ssbj", "moves", max_delay=2, switching_factor=0.05, memory=1500, idle_chunks=1),
+    case("ssbj", "over aligned chunks", layout="hash", max_delay=3, switching_factor=0.3),
+]
