@@ -1,0 +1,173 @@
+"""The work on rows that were flushed: md-tasks (5.1), dd-tasks (5.2) and the clean-up.
+
+All of it reads pages, never whole runs. A task's results are output tables; `pages` counts what was read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import hashes_of, matches, merge_by_hash
+from watersmeet.plan import JoinPlan
+from watersmeet.progressive.duplicates import ATS, DTS, departing, new_in_md_task, spilled_schema, times
+from watersmeet.progressive.expected import ExpectedResults
+from watersmeet.progressive.merge_join import MergeJoin, Source, Stretch, new_pairs
+from watersmeet.progressive.resident import ResidentRows
+from watersmeet.progressive.spilled import SERIAL, Segment, SpilledRows, Unit
+from watersmeet.state.buckets import Buckets
+from watersmeet.state.space import RunSpace, SpillWriter
+
+
+def overlapping(table: pa.Table, other: pa.Table) -> pa.Table:
+    """The rows whose hashes lie within those of another sorted, non-empty table."""
+    hashes, bounds = hashes_of(table), hashes_of(other)
+    start = int(np.searchsorted(hashes, bounds[0], side="left"))
+    stop = int(np.searchsorted(hashes, bounds[-1], side="right"))
+    return table if stop - start == len(hashes) else table.slice(start, stop - start)
+
+
+def choose_units(units: Sequence[Unit], fan_in: int) -> list[Unit]:
+    """The units of the next merging operation: the first ones with at most `fan_in` segments of each input.
+
+    >>> [(unit.left, unit.right) for unit in choose_units([Unit(1, None), Unit(2, None), Unit(3, None), Unit(4, 4)], 2)]
+    [(1, None), (2, None)]
+    """
+    chosen, room = [], [fan_in, fan_in]
+    for unit in units:
+        wanted = [int(unit[index] is not None) for index in (0, 1)]
+        if all(want <= free for want, free in zip(wanted, room, strict=True)):
+            chosen.append(unit)
+            room = [free - want for want, free in zip(wanted, room, strict=True)]
+    return chosen
+
+
+@dataclass
+class DiskTasks:
+    """Tasks on the state of one join."""
+
+    plan: JoinPlan
+    space: RunSpace
+    buckets: Buckets
+    resident: tuple[ResidentRows, ResidentRows]
+    spilled: SpilledRows
+    expected: ExpectedResults
+    page_rows: int
+    pages: int = 0
+
+    def md(self, index: int, bucket: int, batch: int) -> Iterator[pa.Table]:
+        """R_index mem[bucket] meets the other input's R disk[bucket] (Fig. 5).
+
+        Only rows newer than the bucket's last md-task take part: the older ones have met everything on disk.
+        """
+        last = int(self.expected.last_md[index, bucket])
+        fresh = (part.filter(pa.array(times(part, ATS) > last)) for part in self.resident[index].bucket(bucket))
+        parts = [part.combine_chunks() for part in fresh if part.num_rows]
+        if parts:
+            memory = merge_by_hash(parts)
+            for segment in self.spilled.segments(1 - index, bucket):
+                for page in segment.read():
+                    self.pages += 1
+                    yield from self._meet(index, overlapping(memory, page), page)
+        self.expected.md_done(index, bucket, batch)
+
+    def _meet(self, index: int, memory: pa.Table, page: pa.Table) -> Iterator[pa.Table]:
+        if not memory.num_rows:
+            return
+        ats, dts = times(memory, ATS), times(page, DTS)
+        inner, outer = (self.plan.inputs[number].name for number in (index, 1 - index))
+        for i, j in matches(memory, page):
+            new = new_in_md_task(ats[i], dts[j])
+            yield self.plan.projection.gather({inner: (memory, i[new]), outer: (page, j[new])})
+
+    def dd(self, bucket: int, fan_in: int, max_pages: int) -> Iterator[pa.Table]:
+        """R_1 disk[bucket] meets R_2 disk[bucket]: merging operations until all runs match, or the pages are used."""
+        begun = self.pages
+        while self.spilled.unmatched_pairs(bucket) and self.pages - begun < max_pages:
+            units = choose_units(self.spilled.units[bucket], fan_in)
+            yield from self._merge(bucket, units, step_rows=fan_in * self.page_rows)
+
+    def clean_up(self, bucket: int, batch: int, *, fan_in: int, step_rows: int) -> Iterator[pa.Table]:
+        """All that is still owed in a bucket, from disk and memory; the bucket is empty afterwards.
+
+        As in Fig. 3 what is in memory counts as flushed now, but it is not written. Neither is the last merge.
+        """
+        held = tuple(int(rows.counts[bucket]) for rows in self.resident)
+        while self._too_many(bucket, fan_in) and self.spilled.unmatched_pairs(bucket, (held[0], held[1])):
+            yield from self._merge(bucket, choose_units(self.spilled.units[bucket], fan_in), step_rows=step_rows)
+        if self.spilled.unmatched_pairs(bucket, (held[0], held[1])):
+            units = self.spilled.units[bucket]
+            sides = [self._sources(bucket, index, units) for index in (0, 1)]
+            for index in (0, 1):
+                last = int(self.expected.last_md[index, bucket])
+                sides[index] += [
+                    Source(iter([departing(part, batch, last)]), len(units), part.num_rows)
+                    for part in self.resident[index].bucket(bucket)
+                ]
+            operation = self._operation(bucket, sides[0], sides[1], step_rows)
+            for left, right in operation.run():
+                yield from self._results(left, right)
+            self.pages += operation.pages_read
+        self.spilled.release(bucket)
+
+    def _too_many(self, bucket: int, fan_in: int) -> bool:
+        return any(len(self.spilled.segments(index, bucket)) > fan_in for index in (0, 1))
+
+    def _merge(self, bucket: int, units: list[Unit], *, step_rows: int) -> Iterator[pa.Table]:
+        """One merging operation: the units become one, and each pair across two of them is joined on the way.
+
+        A side with a single segment is read and joined, but has nothing to merge and is not written.
+        """
+        before = self.spilled.unmatched_pairs(bucket)
+        sides = [self._sources(bucket, index, units) for index in (0, 1)]
+        operation = self._operation(bucket, sides[0], sides[1], step_rows)
+        writers = [self._writer(index) if len(sides[index]) > 1 else None for index in (0, 1)]
+        for stretches in operation.run():
+            yield from self._results(*stretches)
+            for writer, stretch in zip(writers, stretches, strict=True):
+                if writer is not None and stretch is not None:
+                    self._write(writer, bucket, stretch)
+        self.pages += operation.pages_read
+        serials = []
+        for index, writer in enumerate(writers):
+            parts = [serial for unit in units if (serial := unit[index]) is not None]
+            serials.append(self._finish(writer, parts) if writer is not None else (parts or [None])[0])
+        self.spilled.replace_units(bucket, units, Unit(*serials))
+        self.expected.dd_done(bucket, before, self.spilled.unmatched_pairs(bucket))
+
+    def _operation(self, bucket: int, left: list[Source], right: list[Source], step_rows: int) -> MergeJoin:
+        low = int(self.buckets.bounds[bucket - 1]) if bucket else 0
+        high = int(self.buckets.bounds[bucket]) if bucket < self.buckets.count - 1 else 1 << 64
+        return MergeJoin(left, right, low, high, step_rows)
+
+    def _sources(self, bucket: int, index: int, units: Sequence[Unit]) -> list[Source]:
+        segments: list[tuple[int, Segment]] = [
+            (number, self.spilled.segment(serial, bucket))
+            for number, unit in enumerate(units)
+            if (serial := unit[index]) is not None
+        ]
+        return [Source(segment.read(), number, segment.rows) for number, segment in segments]
+
+    def _results(self, left: Stretch | None, right: Stretch | None) -> Iterator[pa.Table]:
+        first, second = (spec.name for spec in self.plan.inputs)
+        for left_table, i, right_table, j in new_pairs(left, right):
+            yield self.plan.projection.gather({first: (left_table, i), second: (right_table, j)})
+
+    def _writer(self, index: int) -> SpillWriter:
+        spec = self.plan.inputs[index]
+        return self.space.writer(spec.name, spilled_schema(spec.schema))
+
+    def _write(self, writer: SpillWriter, bucket: int, stretch: Stretch) -> None:
+        rows = stretch.sorted()
+        for start in range(0, rows.num_rows, self.page_rows):
+            writer.add(bucket, rows.slice(start, self.page_rows))
+            self.pages += 1
+
+    def _finish(self, writer: SpillWriter, parts: list[int]) -> int:
+        runs = [self.spilled.runs[serial] for serial in parts]
+        oldest, newest = min(run.oldest for run in runs), max(run.newest for run in runs)
+        run = writer.finish(oldest=oldest, newest=newest, **{SERIAL: self.spilled.take_serial()})
+        return self.spilled.add(run)

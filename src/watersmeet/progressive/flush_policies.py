@@ -1,0 +1,138 @@
+"""Which rows leave memory when it is full.
+
+A policy sees how much each input holds in each bucket and how probable arrivals there are, and names victims until
+the wanted amount is reached. Amounts are in the unit of the budget (bytes, or rows).
+
+    optimal     (RPJ, Fig. 4)  the bucket opposite to the smallest arrival probability, and so on; the last one partially
+    largest     (XJoin)        the largest bucket
+    smallest                   the smallest bucket
+    all                        everything
+    adaptive    (HMJ)          the pair of buckets that is large and balanced
+
+HMJ flushes concurrently: with a bucket goes the same bucket of the other input.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Sizes = npt.NDArray[np.int64]
+Probabilities = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A bucket to flush: all of it, or its oldest rows up to `amount`."""
+
+    input: int
+    bucket: int
+    amount: int | None = None
+
+
+class FlushPolicy(ABC):
+    """Chooses victims."""
+
+    def __init__(self, concurrent: bool = False) -> None:
+        self.concurrent = concurrent
+
+    def choose(self, sizes: Sizes, probabilities: Probabilities, amount: int) -> list[Victim]:
+        """Victims, in order, that free `amount` (or all there is)."""
+        chosen: list[Victim] = []
+        taken: set[tuple[int, int]] = set()
+        for victim in self.order(sizes, probabilities):
+            if amount <= 0:
+                break
+            for index in (0, 1) if self.concurrent else (victim.input,):
+                size = int(sizes[index, victim.bucket])
+                if size and (index, victim.bucket) not in taken:
+                    taken.add((index, victim.bucket))
+                    chosen.append(self.cut(Victim(index, victim.bucket), size, amount))
+                    amount -= size
+        return chosen
+
+    def cut(self, victim: Victim, size: int, amount: int) -> Victim:
+        """The victim, reduced where the policy flushes a bucket partially."""
+        return victim
+
+    @abstractmethod
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """All buckets, the first victim first."""
+
+
+class OptimalFlush(FlushPolicy):
+    """Maximises the expected results of the rows that stay (Eq. 3 and 4, Lemma 1).
+
+    >>> policy, sizes = OptimalFlush(), np.full((2, 2), 10)
+    >>> for victim in policy.choose(sizes, np.array([[0.35, 0.25], [0.10, 0.30]]), 15):
+    ...     print(victim)
+    Victim(input=0, bucket=0, amount=None)
+    Victim(input=1, bucket=1, amount=5)
+    """
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """By arrival probability; the rows that leave are those of the other input."""
+        for flat in np.argsort(probabilities, axis=None, kind="stable"):
+            index, bucket = divmod(int(flat), sizes.shape[1])
+            yield Victim(1 - index, bucket)
+
+    def cut(self, victim: Victim, size: int, amount: int) -> Victim:
+        """The last bucket is flushed only as far as needed."""
+        return victim if size <= amount else Victim(victim.input, victim.bucket, amount)
+
+
+class FlushLargest(FlushPolicy):
+    """The bucket with the most rows or bytes."""
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """Descending sizes."""
+        yield from _in_order(-sizes)
+
+
+class FlushSmallest(FlushPolicy):
+    """The bucket with the least, if it has anything."""
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """Ascending sizes."""
+        yield from _in_order(sizes)
+
+
+class FlushAll(FlushPolicy):
+    """Everything, however little is wanted."""
+
+    def choose(self, sizes: Sizes, probabilities: Probabilities, amount: int) -> list[Victim]:
+        """All buckets."""
+        return super().choose(sizes, probabilities, int(sizes.sum()))
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """Bucket by bucket."""
+        yield from _in_order(np.broadcast_to(np.arange(sizes.shape[1]), sizes.shape))
+
+
+class AdaptiveFlush(FlushPolicy):
+    """The pair whose sizes differ little and add up to much: the largest sum less difference, then the largest sum."""
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """Pairs; `concurrent` adds the second of each."""
+        balance, whole = sizes.min(axis=0), sizes.sum(axis=0)
+        for bucket in np.lexsort((-whole, -balance)):
+            yield Victim(0, int(bucket))
+
+
+def _in_order(key: npt.NDArray[np.int64]) -> Iterator[Victim]:
+    for flat in np.argsort(key, axis=None, kind="stable"):
+        index, bucket = divmod(int(flat), key.shape[1])
+        yield Victim(index, bucket)
+
+
+POLICIES: dict[str, type[FlushPolicy]] = {
+    "optimal": OptimalFlush,
+    "largest": FlushLargest,
+    "smallest": FlushSmallest,
+    "all": FlushAll,
+    "adaptive": AdaptiveFlush,
+}

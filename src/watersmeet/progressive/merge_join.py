@@ -1,0 +1,147 @@
+"""PSMJ: joins the sorted runs of both inputs while it merges them (2.2, 5.2).
+
+A bucket's range of hashes is walked in steps. In each step every source hands over its rows below the step's bound, so
+no more than a step's rows and one page per source are in memory, whatever the size of the bucket (rows of one hash stay
+together). The rows of a step are joined at once: results come from the first step of the first merge on.
+
+    hashes    |----------|----------|----------|----------|
+    left      a1 a2        a3   ...                               sources a, b: segments of the left input
+              b1           b2   ...
+    right     c1 c2        c3   ...
+
+Pairs within one unit have met before (`spilled`); of the others, `duplicates` tells which were reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, Indices, equal_keys, hashes_of, match_blocks, sort_order, take
+from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
+
+# Rows of the left and the right input that make up results: tables, and row numbers in them.
+Pairs = tuple[pa.Table, Indices, pa.Table, Indices]
+
+
+@dataclass
+class Source:
+    """Rows of one segment, sorted by hash, in pages. `unit` is the number of its unit in this operation."""
+
+    pages: Iterator[pa.Table]
+    unit: int
+    rows: int
+    pages_read: int = 0
+    _table: pa.Table | None = None
+    _hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    _position: int = 0
+
+    def below(self, bound: int | None) -> list[pa.Table]:
+        """The rows with a hash below `bound` that were not handed over yet; all that are left if there is none."""
+        found = []
+        while self._table is not None or self._next_page():
+            assert self._table is not None
+            stop = len(self._hashes) if bound is None else int(np.searchsorted(self._hashes, np.uint64(bound)))
+            if stop > self._position:
+                found.append(self._table.slice(self._position, stop - self._position))
+            self._position = stop
+            if stop < len(self._hashes):
+                break
+            self._table = None
+        return found
+
+    def _next_page(self) -> bool:
+        self._table = next(self.pages, None)
+        if self._table is None:
+            return False
+        self.pages_read += 1
+        self._hashes, self._position = hashes_of(self._table), 0
+        return True
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rows of one input in one step: a table in any order, and what puts it in the order of the hashes."""
+
+    table: pa.Table
+    order: Indices
+    hashes: Hashes
+    owed: Times
+    dts: Times
+    unit: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], bound: int | None) -> Stretch | None:
+        """The next rows of all sources."""
+        slices, units = [], []
+        for source in sources:
+            for piece in source.below(bound):
+                slices.append(piece)
+                units.append((source.unit, piece.num_rows))
+        if not slices:
+            return None
+        table = pa.concat_tables(slices).combine_chunks() if len(slices) > 1 else slices[0]
+        hashes = hashes_of(table)
+        unit = np.repeat(*np.array(units, np.int64).T).astype(np.int32)
+        if len(slices) == 1:
+            order = np.arange(len(hashes), dtype=np.int64)
+            return cls(table, order, hashes, times(table, OWED), times(table, DTS), unit)
+        order = sort_order(hashes)
+        return cls(table, order, hashes[order], times(table, OWED)[order], times(table, DTS)[order], unit[order])
+
+    def sorted(self) -> pa.Table:
+        """The rows in the order of their hashes."""
+        return take(self.table, self.order)
+
+
+def steps(low: int, high: int, rows: int, step_rows: int) -> list[int | None]:
+    """Bounds that cut the hashes from `low` to `high` into steps of about `step_rows` of `rows` rows; the last is open.
+
+    >>> steps(0, 100, rows=40, step_rows=10)
+    [25, 50, 75, None]
+    """
+    count = max(1, -(-rows // max(1, step_rows)))
+    return [low + (high - low) * number // count for number in range(1, count)] + [None]
+
+
+@dataclass
+class MergeJoin:
+    """One merging operation on one bucket, whose hashes go from `low` to below `high`."""
+
+    left: list[Source]
+    right: list[Source]
+    low: int
+    high: int
+    step_rows: int
+
+    def run(self) -> Iterator[tuple[Stretch | None, Stretch | None]]:
+        """The rows of both inputs, step by step: to be joined with `new_pairs`, and written if the runs are merged."""
+        rows = sum(source.rows for source in self.left + self.right)
+        for bound in steps(self.low, self.high, rows, self.step_rows):
+            yield Stretch.of(self.left, bound), Stretch.of(self.right, bound)
+
+    @property
+    def pages_read(self) -> int:
+        """Pages read so far."""
+        return sum(source.pages_read for source in self.left + self.right)
+
+
+def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[Pairs]:
+    """Pairs with equal keys that were not reported before, in blocks of bounded size."""
+    if left is None or right is None:
+        return
+    for i, j in match_blocks(left.hashes, right.hashes):
+        new = new_in_dd_task(left.owed[i], left.dts[i], right.owed[j], right.dts[j])
+        new &= left.unit[i] != right.unit[j]
+        if not new.all():
+            i, j = i[new], j[new]
+        i, j = left.order[i], right.order[j]
+        same = equal_keys(left.table, i, right.table, j)
+        if not same.all():
+            i, j = i[same], j[same]
+        if len(i):
+            yield left.table, i, right.table, j

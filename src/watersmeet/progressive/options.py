@@ -1,0 +1,122 @@
+"""Options of the progressive joins, validated in one place for the Python API and for pipeline files."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from watersmeet.errors import OptionError
+from watersmeet.options import Duration, Options, Size
+from watersmeet.plan import InputSpec
+from watersmeet.state.space import PAGE_ROWS
+
+Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
+Flush = Literal["optimal", "largest", "smallest", "all", "adaptive"]
+
+# The operator behind each policy, and the flush policies it knows, its own first.
+OPERATOR: dict[str, str] = {"rpj": "rpj", "rpj-md": "rpj", "rpj-dd": "rpj", "xjoin": "xjoin", "hmj": "hmj"}
+FLUSHES: dict[str, tuple[Flush, ...]] = {
+    "rpj": ("optimal", "largest", "smallest", "all"),
+    "xjoin": ("largest", "optimal", "smallest", "all"),
+    "hmj": ("adaptive", "all", "largest", "smallest"),
+}
+
+# The least a stored row takes: hash, key and arrival time.
+MIN_ROW_BYTES = 16
+
+
+class ProgressiveOptions(Options):
+    """How a progressive join spends its memory and its idle time.
+
+    >>> ProgressiveOptions(memory="256 MB").memory, ProgressiveOptions(policy="hmj").flush_policy
+    (256000000, 'adaptive')
+    """
+
+    TUNING: ClassVar[frozenset[str]] = frozenset(
+        {
+            "memory", "memory_rows", "flush", "flush_share", "page_rows", "idle_after", "idle_pages", "fan_in",
+            "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
+        }
+    )  # fmt: skip
+
+    memory: Size | None = Field(None, gt=0)
+    """Budget for resident rows, shared by the partitions; none means unlimited."""
+    memory_rows: int | None = Field(None, ge=0)
+    """The same budget in rows, for experiments with rows of one width."""
+    policy: Policy = "rpj"
+    flush: Flush | None = None
+    """What leaves memory first; none means the policy's own way."""
+    buckets: int = Field(20, ge=1, le=4096)
+    """The papers' n_part, in each partition."""
+    page_rows: int = Field(PAGE_ROWS, ge=1)
+    flush_share: float = Field(0.05, gt=0, le=1)
+    """n_flush: a flush frees at least this share of the budget."""
+    decay: float = Field(0.5, ge=0, le=1)
+    """lambda of section 4.2: what the arrivals of a time unit weigh one unit later."""
+    rate_unit: Duration = Field(1_000_000, gt=0)
+    idle_after: Duration = Field(1_000_000, ge=0)
+    """Silence of both inputs after which the reactive stage begins."""
+    idle_pages: int = Field(256, ge=0)
+    """Pages an idle batch may read and write; the task that uses the last one is finished."""
+    fan_in: int = Field(8, ge=2)
+    """f: runs of each input that one merging operation combines."""
+    random_page_cost: float = Field(10.0, gt=0)
+    sequential_page_cost: float = Field(1.0, gt=0)
+    distinct_keys: int | None = Field(None, ge=1)
+    """|A_join|; none means that it is estimated from the results of the arrival stage."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.memory is not None and self.memory_rows is not None:
+            raise ValueError("give memory or memory_rows, not both")
+        if self.memory is not None and self.memory < self.page_rows * MIN_ROW_BYTES:
+            raise ValueError(
+                f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at least "
+                f"{self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
+            )
+        known = FLUSHES[OPERATOR[self.policy]]
+        if self.flush is not None and self.flush not in known:
+            raise ValueError(f"policy {self.policy!r} has no flush {self.flush!r}, only {', '.join(known)}")
+        return self
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget at all."""
+        return self.memory is not None or self.memory_rows is not None
+
+    @property
+    def operator(self) -> str:
+        """The operator that carries out these options."""
+        return OPERATOR[self.policy] if self.is_limited else "symmetric"
+
+    @property
+    def flush_policy(self) -> Flush:
+        """The flush policy, the default filled in."""
+        return self.flush or FLUSHES[OPERATOR[self.policy]][0]
+
+    def check_partitions(self, who: str, inputs: tuple[InputSpec, ...], partitions: int) -> None:
+        """Each partition's share of the memory must hold at least a page of the widest input."""
+        if self.memory is None:
+            return
+        width = max(_row_bytes(spec) for spec in inputs)
+        least = width * self.page_rows * partitions
+        if self.memory < least:
+            raise OptionError(
+                who,
+                expected=f"memory of at least {least} bytes: a page of {self.page_rows} rows of at least {width} bytes "
+                f"in each of {partitions} partitions",
+                found=f"{self.memory} bytes",
+                hint="Raise memory, lower page_rows or use fewer partitions.",
+            )
+
+
+def _row_bytes(spec: InputSpec) -> int:
+    """A lower bound of a row's size: fixed-width columns in full, the others by their offset alone."""
+    width = 4  # arrival time
+    for kind in spec.schema.types:
+        try:
+            width += (kind.bit_width + 7) // 8
+        except ValueError:
+            width += 4
+    return max(width, MIN_ROW_BYTES)

@@ -1,0 +1,162 @@
+"""The rows of both inputs that are on disk (R_disk), bucket by bucket, and which of their runs match.
+
+A flush writes one file per input with the pages of all buckets it took; a bucket's share of a file is a *segment*, the
+paper's run of a disk partition. Segments are kept in **units**: all rows of a unit's left segment have met all rows of
+its right one, in memory or in a merging operation, so the two are the paper's matching runs (5.2, Fig. 6).
+
+    bucket 3    (12, 12)   (15, -)   (-, 17)   (21, 20)        numbers of runs, left and right, in the order of arrival
+
+A flush adds one unit per bucket (rows flushed together were in memory together: HMJ's k1 = k2). A merging operation
+takes several units, joins each left segment with the right segments of the *other* units, and leaves one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.state.run import Run
+
+Counts = npt.NDArray[np.int64]
+SERIAL = "serial"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A bucket's share of a spilled run."""
+
+    run: Run
+    bucket: int
+    pages: tuple[int, ...]
+    rows: int
+
+    def read(self) -> Iterator[pa.Table]:
+        """The pages, in hash order."""
+        for index in self.pages:
+            yield self.run.data.page(index)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Segments that have met each other, by the serial numbers of their runs."""
+
+    left: int | None
+    right: int | None
+
+    def __getitem__(self, index: int) -> int | None:
+        return self.right if index else self.left
+
+
+class SpilledRows:
+    """R_disk of both inputs."""
+
+    def __init__(self, labels: tuple[str, str], buckets: int) -> None:
+        self.labels = labels
+        self.runs: dict[int, Run] = {}
+        self.units: list[list[Unit]] = [[] for _ in range(buckets)]
+        self.counts: Counts = np.zeros((2, buckets), np.int64)
+        self.next_serial = 0
+        self._directories: dict[int, dict[int, tuple[tuple[int, ...], int]]] = {}
+
+    def restore(self, runs: Iterable[Run], saved: dict[str, Any]) -> None:
+        """Take up what `save` returned."""
+        self.runs = {run.attributes[SERIAL]: run for run in runs}
+        self.units = [[Unit(*pair) for pair in pairs] for pairs in saved["units"]]
+        self.counts = np.array(saved["counts"], np.int64)
+        self.next_serial = saved["next_serial"]
+
+    def save(self) -> dict[str, Any]:
+        """The units, in JSON form; the runs are state of their own."""
+        return {
+            "units": [[[unit.left, unit.right] for unit in units] for units in self.units],
+            "counts": self.counts.tolist(),
+            "next_serial": self.next_serial,
+        }
+
+    def take_serial(self) -> int:
+        """A number for a new run."""
+        self.next_serial += 1
+        return self.next_serial - 1
+
+    def add(self, run: Run) -> int:
+        """Keep a run that was just written with a serial number of ours."""
+        serial: int = run.attributes[SERIAL]
+        self.runs[serial] = run
+        return serial
+
+    def add_unit(self, bucket: int, unit: Unit) -> None:
+        """Segments that have met."""
+        self.units[bucket].append(unit)
+        for index in (0, 1):
+            if (serial := unit[index]) is not None:
+                self.counts[index, bucket] += self.segment(serial, bucket).rows
+
+    def replace_units(self, bucket: int, parts: list[Unit], whole: Unit) -> None:
+        """A merging operation made one unit of several; segments that are not part of it any more are dropped."""
+        gone = {serial for unit in parts for serial in (unit.left, unit.right) if serial is not None}
+        for serial in sorted(gone - {whole.left, whole.right}):
+            self._drop(serial, bucket)
+        self.units[bucket] = [unit for unit in self.units[bucket] if unit not in parts] + [whole]
+
+    def segment(self, serial: int, bucket: int) -> Segment:
+        """A bucket's share of a run."""
+        pages, rows = self._directory(serial)[bucket]
+        return Segment(self.runs[serial], bucket, pages, rows)
+
+    def segments(self, index: int, bucket: int) -> list[Segment]:
+        """All segments of one input in a bucket, the oldest first."""
+        serials = (unit[index] for unit in self.units[bucket])
+        return [self.segment(serial, bucket) for serial in serials if serial is not None]
+
+    def pages(self, index: int, bucket: int) -> int:
+        """Pages of one input in a bucket: the paper's y."""
+        return sum(len(segment.pages) for segment in self.segments(index, bucket))
+
+    def unmatched_pairs(self, bucket: int, resident: tuple[int, int] = (0, 0)) -> int:
+        """Pairs of rows that have not met; `resident` rows count as one more unit."""
+        left, right = (int(count) + held for count, held in zip(self.counts[:, bucket], resident, strict=True))
+        met = resident[0] * resident[1]
+        for unit in self.units[bucket]:
+            if unit.left is not None and unit.right is not None:
+                met += self.segment(unit.left, bucket).rows * self.segment(unit.right, bucket).rows
+        return left * right - met
+
+    def release(self, bucket: int) -> None:
+        """Nothing in a bucket is wanted any more."""
+        for unit in self.units[bucket]:
+            for serial in (unit.left, unit.right):
+                if serial is not None:
+                    self._drop(serial, bucket)
+        self.units[bucket] = []
+        self.counts[:, bucket] = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk, before compression."""
+        return sum(run.nbytes for run in self.runs.values())
+
+    def _drop(self, serial: int, bucket: int) -> None:
+        run = self.runs[serial].without_bucket(bucket)
+        del self._directory(serial)[bucket]
+        if run.rows:
+            self.runs[serial] = run
+        else:
+            del self.runs[serial]
+            del self._directories[serial]
+
+    def _directory(self, serial: int) -> dict[int, tuple[tuple[int, ...], int]]:
+        if serial not in self._directories:
+            run = self.runs[serial]
+            found: dict[int, list[int]] = {}
+            for index, page in enumerate(run.pages):
+                found.setdefault(page.bucket, []).append(index)
+            self._directories[serial] = {
+                bucket: (tuple(pages), sum(run.pages[index].rows for index in pages))
+                for bucket, pages in found.items()
+            }
+        return self._directories[serial]
