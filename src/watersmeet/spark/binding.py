@@ -117,7 +117,7 @@ class Binding:
         return [column.field for column in self.output] + [extra[0] for extra in self.extra_output]
 
     def _partitions(self, session: SparkSession, directory: StateDir) -> int:
-        if self.partitions is not None and (not isinstance(self.partitions, int) or self.partitions < 1):
+        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
             raise OptionError(
                 self.who, expected="partitions >= 1", found=repr(self.partitions), hint="Leave it out for the default."
             )
@@ -138,7 +138,7 @@ class Binding:
             OutputColumn(
                 pa.field(column.field.name, arrow_type(encoded_type(column.field.dataType))),
                 column.input,
-                _internal_name(by_name[column.input], column.position),
+                internal_name(by_name[column.input], column.position),
             )
             for column in self.output
         ]
@@ -218,7 +218,8 @@ def _encode(source: Source) -> Source:
     return Source(source.name, frame, source.keys, source.payload, source.kind, source.everywhere, source.key_types)
 
 
-def _internal_name(source: Source, position: int) -> str:
+def internal_name(source: Source, position: int) -> str:
+    """The name that a column of an input has inside the operators."""
     if position in source.keys:
         return key_name(source.keys.index(position))
     return payload_name(source.payload.index(position))

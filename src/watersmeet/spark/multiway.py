@@ -1,0 +1,217 @@
+"""`multiway_join`: two to sixteen streams on one key, in one operator."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from watersmeet.errors import ColumnError, OptionError
+from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
+from watersmeet.spark.binding import Binding, Output, internal_name
+from watersmeet.spark.output import check_clashes
+from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
+
+WHO = "multiway_join"
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+
+Names = str | Sequence[str]
+
+
+def multiway_join(
+    inputs: Sequence[DataFrame] | Mapping[str, DataFrame],
+    on: Names | Mapping[str, Names],
+    state_dir: str | os.PathLike[str],
+    *,
+    driver: DriverName = "output_size",
+    names: Sequence[str] | None = None,
+    time: Names | Mapping[str, str] | None = None,
+    window: str | int | None = None,
+    lateness: str | int = "10 s",
+    slices: int = 8,
+    max_results: int = 1_000_000_000,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Inner equi-join of 2 to 16 streaming DataFrames on one key, every combination exactly once.
+
+    Each input's rows are stored once and no intermediate result is stored at all.
+
+    Args:
+        inputs: Streaming DataFrames: a list, or a dict that names them.
+        on: The key: a column name or a list of names that all inputs share, or a dict from input to its name(s). Shared
+            names come first and once in the output, followed by each input's other columns; with a dict of different
+            names all columns of all inputs are kept.
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        driver: How the order is chosen in which a micro-batch's inputs are worked off: `"output_size"`,
+            `"output_rate"`, `"consumption_rate"`, `"round_robin"` or `"timestamp"`. Never changes the answer.
+        names: Names for a list of inputs, by default `input_1`, `input_2`, ... With names (or a dict of inputs) columns
+            that several inputs have in common are prefixed with them; without, they are an error.
+        time: The time column of each input: one name for all, a list, or a dict.
+        window: With `time`, only combinations whose times all lie within this span (`"10 min"`) are results, and state
+            that no later row can need expires.
+        lateness: With `window`, how far behind its input's newest time a row may come and still meet all its partners.
+        slices: Into how many slices `"timestamp"` and `"round_robin"` cut a micro-batch.
+        max_results: Most results that one micro-batch of one partition may give; more is a `FanOutError`.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+
+    >>> import watersmeet as wm
+    >>> joined = wm.multiway_join([a, b, c], on="k", state_dir="state/abc")  # doctest: +SKIP
+    >>> wm.multiway_join(
+    ...     {"clicks": clicks, "buys": buys, "views": views},
+    ...     on={"clicks": "user", "buys": "buyer", "views": "uid"},
+    ...     time="at",
+    ...     window="10 min",
+    ...     state_dir="state/visits",
+    ... )  # doctest: +SKIP
+    """
+    named = _named(inputs, names)
+    keys, shared = _keys(on, named)
+    sources = [_source(name, frame, keys[name]) for name, frame in named.items()]
+    times = _times(time, sources)
+    options = MultiwayOptions.checked(
+        WHO, driver=driver, window=window, lateness=lateness, time=times, slices=slices, max_results=max_results
+    )
+    prefix = names is not None or isinstance(inputs, Mapping)
+    return Binding(
+        who=WHO,
+        operator="mjoin",
+        sources=sources,
+        output=_output(sources, shared=shared, prefix=prefix),
+        options=options,
+        state_dir=os.fspath(state_dir),
+        partitions=partitions,
+    ).frame()
+
+
+def _named(inputs: Sequence[DataFrame] | Mapping[str, DataFrame], names: Sequence[str] | None) -> dict[str, DataFrame]:
+    """The inputs by name, in order."""
+    if not MIN_INPUTS <= len(inputs) <= MAX_INPUTS:
+        raise OptionError(
+            WHO,
+            expected=f"{MIN_INPUTS} to {MAX_INPUTS} inputs",
+            found=f"{len(inputs)}",
+            hint="Join more in several steps.",
+        )
+    if isinstance(inputs, Mapping):
+        if names is not None:
+            raise OptionError(
+                WHO,
+                expected="names only for a list of inputs",
+                found="names and a dict of inputs",
+                hint="Leave names out: the dict has them.",
+            )
+        return dict(inputs)
+    chosen = [f"input_{i + 1}" for i in range(len(inputs))] if names is None else list(names)
+    if isinstance(names, str) or len(chosen) != len(inputs) or len(set(chosen)) != len(chosen) or "" in chosen:
+        raise OptionError(
+            WHO,
+            expected=f"{len(inputs)} different names, one per input",
+            found=repr(names),
+            hint="Give a list such as names=['clicks', 'buys'].",
+        )
+    return dict(zip(chosen, inputs, strict=True))
+
+
+def _keys(on: Names | Mapping[str, Names], inputs: Mapping[str, DataFrame]) -> tuple[dict[str, list[str]], bool]:
+    """The key columns of each input, and whether they have the same names everywhere."""
+    if isinstance(on, Mapping):
+        _check_mentioned("on", on, inputs)
+        keys = {name: _list(on[name]) for name in inputs}
+    else:
+        keys = {name: _list(on) for name in inputs}
+    lengths = {len(columns) for columns in keys.values()}
+    if len(lengths) != 1 or 0 in lengths or not all(isinstance(c, str) for columns in keys.values() for c in columns):
+        raise OptionError(
+            WHO,
+            expected="the same number of key columns, at least one, for every input",
+            found=f"on={on!r}",
+            hint="Give a name, a list of names, or a dict from input to its name or list of names.",
+        )
+    session = next(iter(inputs.values())).sparkSession
+    spelled = {tuple(comparable_name(session, column) for column in columns) for columns in keys.values()}
+    return keys, len(spelled) == 1
+
+
+def _list(value: Names) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _check_mentioned(option: str, value: Mapping[str, object], inputs: Mapping[str, object]) -> None:
+    if set(value) != set(inputs):
+        raise OptionError(
+            WHO,
+            expected=f"{option} to name the inputs {', '.join(inputs)}",
+            found=", ".join(map(str, value)) or "none",
+            hint=f"Give {option} one entry for every input.",
+        )
+
+
+def _source(name: str, frame: DataFrame, keys: Sequence[str]) -> Source:
+    check_streaming(WHO, name, frame)
+    positions = [find_column(WHO, name, frame, column) for column in keys]
+    return Source(name, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
+
+
+def _times(time: Names | Mapping[str, str] | None, sources: Sequence[Source]) -> dict[str, str]:
+    """The internal name of each input's time column."""
+    if time is None:
+        return {}
+    by_name = {source.name: source for source in sources}
+    if isinstance(time, Mapping):
+        _check_mentioned("time", time, by_name)
+        columns = dict(time)
+    elif isinstance(time, str):
+        columns = dict.fromkeys(by_name, time)
+    elif len(time) == len(sources):
+        columns = dict(zip(by_name, time, strict=True))
+    else:
+        raise OptionError(
+            WHO,
+            expected=f"{len(sources)} time columns, one per input",
+            found=repr(time),
+            hint="Give one name that all inputs share, a list in the order of the inputs, or a dict.",
+        )
+    positions = {name: find_column(WHO, name, by_name[name].frame, column) for name, column in columns.items()}
+    kinds = {name: by_name[name].fields[position].dataType for name, position in positions.items()}
+    if len(set(map(type, kinds.values()))) > 1 or not all(isinstance(kind, _TIMES) for kind in kinds.values()):
+        raise ColumnError(
+            WHO,
+            expected="time columns of one type: timestamp, timestamp_ntz or date",
+            found=", ".join(f"{name}.{columns[name]}: {kind.simpleString()}" for name, kind in kinds.items()),
+            hint="Cast them before the join, for example with to_timestamp.",
+        )
+    return {name: internal_name(by_name[name], position) for name, position in positions.items()}
+
+
+def _output(sources: Sequence[Source], *, shared: bool, prefix: bool) -> list[Output]:
+    """Shared keys first and once, then every input's columns in order; clashes get the input's name in front."""
+    keys = [Output(sources[0].fields[i], sources[0].name, i) for i in sources[0].keys] if shared else []
+    others = [
+        Output(source.fields[i], source.name, i)
+        for source in sources
+        for i in (source.payload if shared else range(len(source.fields)))
+    ]
+    session = sources[0].frame.sparkSession
+    counts = Counter(comparable_name(session, column.field.name) for column in [*keys, *others])
+    clashing = [column for column in others if counts[comparable_name(session, column.field.name)] > 1]
+    if clashing and not prefix:
+        raise ColumnError(
+            WHO,
+            expected="different names for all columns of the output",
+            found=", ".join(f"{column.input}.{column.field.name}" for column in clashing),
+            hint="Give names=[...] or a dict of inputs, and such columns are prefixed with their input's name; or "
+            "rename them before the join.",
+        )
+    columns = keys + [_prefixed(column) if column in clashing else column for column in others]
+    check_clashes(WHO, columns, session)
+    return columns
+
+
+def _prefixed(column: Output) -> Output:
+    spec = column.field
+    renamed = T.StructField(f"{column.input}_{spec.name}", spec.dataType, spec.nullable, spec.metadata)
+    return replace(column, field=renamed)

@@ -1,0 +1,158 @@
+"""`multiway_join` on real Structured Streaming, beside Spark's batch joins."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.errors import ColumnError, NotStreamingError, OptionError
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Feed:
+    """A stream of JSON files: every `send` is what one micro-batch reads."""
+
+    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
+        self.spark, self.folder, self.schema, self.sent = spark, folder, schema, 0
+        folder.mkdir()
+
+    def send(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        names = [column.split()[0] for column in self.schema.split(", ")]
+        lines = [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
+        (self.folder / f"{self.sent:03d}.json").write_text("\n".join(lines))
+        self.sent += 1
+
+    @property
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    @property
+    def batch(self) -> DataFrame:
+        return self.spark.read.schema(self.schema).json(str(self.folder))
+
+
+def run(joined: DataFrame, folder: Path) -> None:
+    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
+    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
+        "checkpointLocation", str(folder / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+
+
+def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+@pytest.fixture
+def feeds(spark: SparkSession, tmp_path: Path) -> list[Feed]:
+    return [Feed(spark, tmp_path / name, f"k long, {name} string") for name in "abcd"]
+
+
+def fill(feeds: Sequence[Feed], first: int, count: int) -> None:
+    for number in range(first, first + count):
+        for place, feed in enumerate(feeds):
+            feed.send([((i * (place + 3) + number) % 11, f"{number}-{i}") for i in range(15)])
+
+
+def test_four_streams_with_a_restart_equal_the_batch_join(
+    spark: SparkSession, tmp_path: Path, feeds: list[Feed]
+) -> None:
+    streams, state = [feed.stream for feed in feeds], tmp_path / "state"
+    fill(feeds, 0, 2)
+    run(wm.multiway_join(streams, on="k", state_dir=state), tmp_path)
+    fill(feeds, 2, 2)  # the query goes on from its checkpoint, with another driver
+    run(wm.multiway_join(streams, on="k", state_dir=state, driver="timestamp"), tmp_path)
+
+    a, b, c, d = (feed.batch for feed in feeds)
+    expected = a.join(b, "k").join(c, "k").join(d, "k")
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert found.columns == expected.columns == ["k", "a", "b", "c", "d"]
+    assert rows(found) == rows(expected)
+    assert rows(found)
+
+
+def test_named_inputs_with_keys_of_their_own_and_common_columns(spark: SparkSession, tmp_path: Path) -> None:
+    clicks = Feed(spark, tmp_path / "clicks", "user int, page string, note string")
+    buys = Feed(spark, tmp_path / "buys", "buyer long, note string, price double")
+    views = Feed(spark, tmp_path / "views", "uid long, note string")
+    clicks.send([(1, "home", "x"), (2, "cart", None), (None, "lost", "y")])
+    buys.send([(1, "first", 10), (1, "second", 20), (3, "none", 30)])
+    views.send([(1, "seen"), (2, "seen")])
+    joined = wm.multiway_join(
+        {"clicks": clicks.stream, "buys": buys.stream, "views": views.stream},
+        on={"clicks": "user", "buys": "buyer", "views": "uid"},
+        state_dir=tmp_path / "state",
+    )
+    assert joined.columns == ["user", "page", "clicks_note", "buyer", "buys_note", "price", "uid", "views_note"]
+    run(joined, tmp_path)
+    a, b, c = clicks.batch, buys.batch, views.batch
+    expected = a.join(b, a.user == b.buyer).join(c, c.uid == a.user)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert [f.dataType for f in found.schema] == [f.dataType for f in expected.schema]
+    assert rows(found) == rows(expected)
+    assert len(rows(found)) == 2
+
+
+def test_a_window_bounds_answer_and_state(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = [Feed(spark, tmp_path / name, f"k long, at timestamp, {name} long") for name in "abc"]
+    for number in range(8):
+        for place, feed in enumerate(feeds):
+            moment = EPOCH + timedelta(minutes=5 * number)
+            feed.send([(i % 3, moment + timedelta(seconds=97 * (i + place)), 100 * number + i) for i in range(8)])
+    joined = wm.multiway_join(
+        [feed.stream for feed in feeds],
+        on="k",
+        names=["a", "b", "c"],
+        time="at",
+        window="10 min",
+        lateness="15 min",
+        state_dir=tmp_path / "state",
+    )
+    assert joined.columns == ["k", "a_at", "a", "b_at", "b", "c_at", "c"]
+    run(joined, tmp_path)
+    a, b, c = (f.batch.withColumnRenamed("at", f"{name}_at") for f, name in zip(feeds, "abc", strict=True))
+    times = ("a_at", "b_at", "c_at")
+    near = F.greatest(*times) <= F.least(*times) + F.expr("interval 10 minutes")
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(a.join(b, "k").join(c, "k").where(near))
+    held = _rows_held(tmp_path / "state")
+    assert 0 < held < 3 * 8 * 8 * 0.9
+
+
+def _rows_held(state_dir: Path) -> int:
+    from watersmeet.state.directory import StateDir
+    from watersmeet.state.store import PartitionStore
+
+    stores = [PartitionStore(StateDir(state_dir), partition) for partition in range(2)]
+    return sum(run.rows for store in stores for run in store.manifest(store.versions()[-1]).runs)
+
+
+def test_what_cannot_be_joined_is_refused_before_anything_starts(
+    spark: SparkSession, tmp_path: Path, feeds: list[Feed]
+) -> None:
+    a, b = feeds[0].stream, feeds[1].stream
+    state = tmp_path / "state"
+    for wrong, kind, message in (
+        (lambda: wm.multiway_join([a], on="k", state_dir=state), OptionError, "2 to 16 inputs"),
+        (lambda: wm.multiway_join([a, b] * 9, on="k", state_dir=state), OptionError, "2 to 16 inputs"),
+        (lambda: wm.multiway_join([a, spark.range(3)], on="k", state_dir=state), NotStreamingError, "input_2"),
+        (lambda: wm.multiway_join([a, a], on="k", state_dir=state), ColumnError, r"Give names="),
+        (lambda: wm.multiway_join([a, b], on="key", state_dir=state), ColumnError, "'key' in input 'input_1'"),
+        (lambda: wm.multiway_join([a, b], on=[], state_dir=state), OptionError, "at least one"),
+        (lambda: wm.multiway_join([a, b], on={"x": "k", "y": "k"}, state_dir=state), OptionError, "input_1, input_2"),
+        (lambda: wm.multiway_join([a, b], on="k", names=["x"], state_dir=state), OptionError, "2 different names"),
+        (lambda: wm.multiway_join([a, b], on="k", window="1 s", state_dir=state), OptionError, "give time="),
+        (lambda: wm.multiway_join([a, b], on="k", time="k", state_dir=state), ColumnError, "timestamp_ntz or date"),
+        (lambda: wm.multiway_join([a, b], on="k", driver="best", state_dir=state), OptionError, "driver"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(kind, match=message):
+            wrong()
+    assert not state.exists()
