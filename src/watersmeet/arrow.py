@@ -13,6 +13,7 @@ Everything here is vectorised; nothing loops over rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,11 +49,12 @@ def hashes_of(table: pa.Table) -> Hashes:
     return numpy_of(table.column(HASH))
 
 
-def numpy_of(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.generic]:
+def numpy_of(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[Any]:
     """A fixed-width column without nulls as a NumPy array (a view where it can be)."""
     if isinstance(column, pa.ChunkedArray):
         column = one_chunk(column)
-    return column.to_numpy(zero_copy_only=False)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -173,7 +175,7 @@ def _equal_present(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j:
         width = pa.int64() if kind.bit_width == 64 else pa.int32() if kind.bit_width == 32 else kind
         return np.asarray(numpy_of(one_chunk(left).view(width))[i] == numpy_of(one_chunk(right).view(width))[j])
     equal = pc.equal(gather(left, pa.array(i)), gather(right, pa.array(j)))
-    return equal.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return numpy_of(equal).astype(np.bool_)
 
 
 def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
@@ -245,15 +247,15 @@ def _bits(array: pa.Array) -> Hashes:
     """A 64-bit image of each value, equal for equal values (bytes are folded by position)."""
     kind = array.type
     if pa.types.is_floating(kind):
-        values = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
+        values = numpy_of(array.cast(pa.float64()).fill_null(0)) + 0.0  # -0.0 becomes 0.0
         values[np.isnan(values)] = np.nan
         return values.view(np.uint64)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        return array.fill_null(0).cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False).view(np.uint64)
+        return numpy_of(array.cast(pa.int64(), safe=False).fill_null(0)).view(np.uint64)
     if pa.types.is_temporal(kind):
         width = pa.int64() if kind.bit_width == 64 else pa.int32()
         integers = array.view(width).fill_null(0).cast(pa.int64())
-        return integers.to_numpy(zero_copy_only=False).view(np.uint64)
+        return numpy_of(integers).view(np.uint64)
     if pa.types.is_decimal(kind):
         array = array.cast(pa.string())
     return _fold_bytes(array.cast(pa.large_binary()).fill_null(b""))

@@ -3,6 +3,7 @@
     interval year to month, ...   as int, the number of months          also inside arrays, maps and structs
     interval (calendar)           as string, in Spark's own notation    only as a column of its own
     char(n), varchar(n)           as string                             also inside arrays, maps and structs
+    struct with a name twice      as struct with numbered fields        also inside arrays, maps and structs
 
 All other types travel as they are. Encoding is done by Spark before the shuffle and undone after the join, without loss.
 """
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError
+from watersmeet.spark.schema import arrow_type
 
 MONTH = T.YearMonthIntervalType.MONTH
 
@@ -24,7 +26,7 @@ def encoded_type(kind: T.DataType) -> T.DataType:
     """The type a column of `kind` travels as."""
     if isinstance(kind, T.CalendarIntervalType):
         return T.StringType()
-    return _replace(kind, _wire)
+    return _replace(kind, _wire, rename=True)
 
 
 def encoded(column: Column, kind: T.DataType) -> Column:
@@ -47,14 +49,16 @@ def decoded(column: Column, kind: T.DataType, nullable: bool = True) -> Column:
 
 
 def check_encodable(who: str, name: str, field: T.StructField) -> None:
-    """Refuse a column that cannot be carried: a calendar interval inside another type."""
-    if not isinstance(field.dataType, T.CalendarIntervalType) and _holds_calendar_interval(field.dataType):
+    """Refuse a column that cannot be carried: a calendar interval inside another type, or a type of no values."""
+    try:
+        arrow_type(encoded_type(field.dataType))
+    except (TypeError, ValueError):  # pyarrow's own, for elements that are void and not null
         raise ColumnError(
             who,
-            expected="calendar intervals only as columns of their own",
+            expected="columns of types that Spark can hand to Python",
             found=f"{name}.{field.name}: {field.dataType.simpleString()}",
-            hint="Move the interval to a column of its own or cast it to string before the join.",
-        )
+            hint="Cast the column to another type before the join (an interval inside another type to string).",
+        ) from None
 
 
 def _wire(kind: T.DataType) -> T.DataType:
@@ -67,24 +71,20 @@ def _months(kind: T.DataType) -> T.DataType:
     return T.YearMonthIntervalType(MONTH, MONTH) if isinstance(kind, T.YearMonthIntervalType) else kind
 
 
-def _replace(kind: T.DataType, atom: Callable[[T.DataType], T.DataType]) -> T.DataType:
-    """The type with every atomic type in it replaced."""
+def _replace(kind: T.DataType, atom: Callable[[T.DataType], T.DataType], rename: bool = False) -> T.DataType:
+    """The type with every atomic type in it replaced, and the fields of ambiguous structs numbered."""
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_replace(kind.elementType, atom), kind.containsNull)
+        return T.ArrayType(_replace(kind.elementType, atom, rename), kind.containsNull)
     if isinstance(kind, T.MapType):
-        return T.MapType(_replace(kind.keyType, atom), _replace(kind.valueType, atom), kind.valueContainsNull)
+        key, value = (_replace(part, atom, rename) for part in (kind.keyType, kind.valueType))
+        return T.MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, T.StructType):
+        ambiguous = rename and len(set(kind.names)) < len(kind.names)
+        names = [f"_{i}" for i in range(len(kind.names))] if ambiguous else kind.names
         return T.StructType(
-            [T.StructField(f.name, _replace(f.dataType, atom), f.nullable, f.metadata) for f in kind.fields]
+            [
+                T.StructField(name, _replace(f.dataType, atom, rename), f.nullable, f.metadata)
+                for name, f in zip(names, kind.fields, strict=True)
+            ]
         )
     return atom(kind)
-
-
-def _holds_calendar_interval(kind: T.DataType) -> bool:
-    if isinstance(kind, T.ArrayType):
-        return _holds_calendar_interval(kind.elementType)
-    if isinstance(kind, T.MapType):
-        return _holds_calendar_interval(kind.keyType) or _holds_calendar_interval(kind.valueType)
-    if isinstance(kind, T.StructType):
-        return any(_holds_calendar_interval(f.dataType) for f in kind.fields)
-    return isinstance(kind, T.CalendarIntervalType)

@@ -70,12 +70,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.struct([pa.field("srid", pa.int32(), False), well_known_binary])
     if isinstance(kind, T.UserDefinedType):
         return arrow_type(kind.sqlType())
-    raise ColumnError(
-        "watersmeet",
-        expected="a type that Spark can hand to Python",
-        found=kind.simpleString(),
-        hint="Cast the column to another type before the join.",
-    )
+    raise TypeError(f"Arrow has no type for {kind.simpleString()}")
 
 
 @dataclass

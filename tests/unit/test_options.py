@@ -1,0 +1,65 @@
+"""Sizes, durations, and messages of wrong options."""
+
+from typing import ClassVar
+
+import pytest
+
+from watersmeet.errors import OptionError
+from watersmeet.options import Duration, Options, Size, parse_duration, parse_size
+
+
+class Sample(Options):
+    TUNING: ClassVar[frozenset[str]] = frozenset({"pages"})
+
+    memory: Size = 100
+    window: Duration = 0
+    pages: int = 8
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1 B", 1), ("256 MB", 256 * 10**6), ("64MiB", 64 * 2**20), (" 1.5 gib ", 3 * 2**29), ("2 TB", 2 * 10**12), (7, 7)],
+)
+def test_sizes(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [("60 s", 60 * 10**6), ("1 second", 10**6), ("10 minutes", 600 * 10**6), ("500ms", 500_000), ("2 h", 7200 * 10**6),
+     ("1 day", 86400 * 10**6), ("3 us", 3), (5, 5)],
+)  # fmt: skip
+def test_durations(text: object, duration: int) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "MB", "10", "-1 MB", "1 parsec", "1 MB 2 KB", "1e3 MB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size such as '256 MB' or '64 MiB'"):
+        parse_size(text)
+
+
+def test_identity_and_tuning_share_the_options() -> None:
+    options = Sample.checked("join", memory="1 kB", window="1 s", pages=3)
+    assert options.identity() == {"memory": 1000, "window": 1_000_000}
+    assert options.tuning() == {"pages": 3}
+    assert Sample(**options.identity(), **options.tuning()) == options
+
+
+def test_a_wrong_value() -> None:
+    with pytest.raises(OptionError) as error:
+        Sample.checked("window_join", window="soon")
+    assert str(error.value) == (
+        "window_join: expected a valid value for window, found 'soon' ('soon' is not a duration such as '60 s' or "
+        "'10 min'). Correct window; the reference lists what it may be."
+    )
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(OptionError) as error:
+        Sample.checked("window_join", memry="1 MB")
+    assert str(error.value) == (
+        "window_join: expected one of the options memory, window, pages, found option 'memry'. Did you mean 'memory'?"
+    )
+    with pytest.raises(OptionError, match="found option 'zzz'. Remove it."):
+        Sample.checked("window_join", zzz=1)
