@@ -32,10 +32,22 @@ class StateDir:
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
         if "://" in self.uri or self.uri.startswith("file:"):
-            self.fs, self.root = pafs.FileSystem.from_uri(self.uri)
+            self.fs, self.root = self._resolve()
         else:
             self.fs, self.root = pafs.LocalFileSystem(), os.path.abspath(self.uri)
         self.is_local = isinstance(self.fs, pafs.LocalFileSystem)
+
+    def _resolve(self) -> tuple[pafs.FileSystem, str]:
+        try:
+            fs, root = pafs.FileSystem.from_uri(self.uri)
+        except (pa.ArrowException, OSError) as error:
+            raise StateDirError(
+                f"state directory {self.uri}",
+                expected="a path, or a URI that pyarrow.fs knows",
+                found=str(error),
+                hint="Give a local path, or a URI such as file:///..., s3://..., gs://..., abfs://... or hdfs://....",
+            ) from error
+        return fs, root.rstrip("/")
 
     def path(self, name: str) -> str:
         """A file's full path."""

@@ -14,8 +14,8 @@ def read_join(directory: StateDir) -> dict[str, Any] | None:
     """The record of the join, or None if the directory has none."""
     if directory.size(JOIN_FILE) is None:
         return None
-    body = unseal(directory.read(JOIN_FILE), JOIN_FILE)
-    check_format(body, JOIN_FILE)
+    body = unseal(directory.read(JOIN_FILE), directory.path(JOIN_FILE))
+    check_format(body, directory.path(JOIN_FILE))
     return body
 
 
@@ -67,7 +67,10 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
             found += _differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
         return found
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [line for i, pair in enumerate(zip(old, new, strict=True)) for line in _differences(*pair, f"{path}[{i}]")]
+        found = []
+        for i, (before, after) in enumerate(zip(old, new, strict=True)):
+            found += _differences(before, after, f"{path}[{i}]")
+        return found
     return [] if old == new else [f"{path} was {old!r}, is {new!r}"]
 
 

@@ -20,6 +20,7 @@ from watersmeet.state.run import Run, resident_run
 
 FANOUT = 4
 MAX_ROWS = 1 << 21
+MAX_BYTES = 1 << 30  # an Arrow column of strings holds less than 2 GiB
 
 
 class TieredRuns:
@@ -31,11 +32,13 @@ class TieredRuns:
         *,
         fanout: int = FANOUT,
         max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
         merge: Callable[[list[Run]], Run] | None = None,
     ) -> None:
         self.runs = list(runs)
         self.fanout = fanout
         self.max_rows = max_rows
+        self.max_bytes = max_bytes
         self.merge = merge or merge_runs
 
     @property
@@ -61,16 +64,19 @@ class TieredRuns:
             return 0
         while True:
             above = self._at(level + 1)
-            if len(above) + 1 < self.fanout or sum(run.rows for run in chosen + above) > self.max_rows:
+            if len(above) + 1 < self.fanout or self._too_large(chosen + above):
                 break
             level, chosen = level + 1, above + chosen
-        if sum(run.rows for run in chosen) > self.max_rows:
+        if self._too_large(chosen):
             # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
             self._replace(chosen, [run.with_attributes(level=level + 1) for run in chosen])
             return 0
         merged = self.merge(chosen)
         self._replace(chosen, [merged.with_attributes(level=level + 1)])
         return merged.rows
+
+    def _too_large(self, runs: list[Run]) -> bool:
+        return sum(run.rows for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
 
     def _at(self, level: int) -> list[Run]:
         return [run for run in self.runs if run.attributes.get("level", 0) == level]

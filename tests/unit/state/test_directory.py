@@ -1,0 +1,155 @@
+"""The directory and the record of the join in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import StateDirError, StateFormatError, StateMismatchError
+from watersmeet.plan import InputSpec
+from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
+from watersmeet.state.identity import read_join, recorded_partitions, register_join
+from watersmeet.testing import make_plan
+
+PLAN = replace(make_plan("symmetric", options={"memory": 5}), partitions=4)
+NEW_START = "or give this join a new state directory and a new checkpoint."
+
+
+def used(path: Path) -> StateDir:
+    directory = StateDir(path)
+    directory.create()
+    register_join("progressive_join", directory, PLAN)
+    directory.create("part-00000")
+    return directory
+
+
+@pytest.mark.parametrize("form", ["path", "text", "file uri", "relative"])
+def test_forms_of_a_location(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = {"path": tmp_path / "a b", "text": f"{tmp_path}/a b", "relative": "a b"}
+    directory = StateDir(f"file://{tmp_path}/a%20b" if form == "file uri" else place[form])
+    directory.create()
+    directory.publish("x.json", b"content")
+    assert (tmp_path / "a b" / "x.json").read_bytes() == b"content"
+    assert directory.is_local
+    assert directory.root == str(tmp_path / "a b")
+    assert directory.list() == ["x.json"]
+
+
+def test_publishing_leaves_nothing_else_and_hides_what_is_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = StateDir(tmp_path)
+    directory.publish("x.json", b"one")
+    directory.publish("x.json", b"two")
+    assert directory.list() == ["x.json"]
+    assert directory.read("x.json") == b"two"
+
+    def crash(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            directory.publish("x.json", b"three")
+    assert directory.read("x.json") == b"two"
+    assert [name for name in directory.list() if not name.startswith(".")] == ["x.json"]
+
+
+def test_reading_what_is_not_there(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path / "none")
+    assert directory.list("part-00000") == []
+    assert directory.size("x") is None
+    directory.delete("x")
+
+
+def test_an_unwritable_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    directory = StateDir(tmp_path / "file" / "state")
+    with pytest.raises(StateDirError) as error:
+        directory.create()
+    text = str(error.value)
+    assert text.startswith(
+        f"state directory {tmp_path}/file/state: expected a directory that can be created and written, found "
+    )
+    assert "Not a directory" in text
+    assert text.endswith("Give a state_dir on a writable file system, the same for every executor.")
+
+
+def test_an_unknown_scheme() -> None:
+    with pytest.raises(StateDirError) as error:
+        StateDir("ftp://host/state")
+    assert str(error.value).startswith("state directory ftp://host/state: expected a path, or a URI that pyarrow.fs knows")
+
+
+def test_sealed_documents_know_numpy(tmp_path: Path) -> None:
+    body = {"a": np.int64(3), "b": np.array([1.5, 2.5]), "c": "ü"}
+    assert unseal(seal(body), "x") == {"a": 3, "b": [1.5, 2.5], "c": "ü"}
+    with pytest.raises(TypeError, match="state values must be JSON, found set"):
+        seal({"a": {1}})
+
+
+def test_the_record_of_a_join(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    assert read_join(directory) is None
+    assert recorded_partitions(directory) is None
+    used(tmp_path)
+    assert recorded_partitions(directory) == 4
+    register_join("progressive_join", directory, replace(PLAN, tuning={"pages": 3}))  # tuning may change
+
+
+def test_state_that_was_never_used_may_change_hands(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    register_join("progressive_join", directory, PLAN)
+    register_join("progressive_join", directory, replace(PLAN, partitions=9))
+    found = read_join(directory)
+    assert found is not None
+    assert found["partitions"] == 9
+
+
+def test_another_partition_count(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+    with pytest.raises(StateMismatchError) as error:
+        register_join("progressive_join", directory, replace(PLAN, partitions=9))
+    assert str(error.value) == (
+        f"progressive_join, state directory {tmp_path}: expected 4 partitions, with which the state was begun, found "
+        f"partitions=9. Leave `partitions` out or give the old number, {NEW_START}"
+    )
+
+
+def test_another_join(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+    with pytest.raises(StateMismatchError) as error:
+        register_join("multiway_join", directory, replace(PLAN, operator="mjoin"))
+    assert str(error.value) == (
+        f"multiway_join, state directory {tmp_path}: expected state of this join, found state of another one: operator "
+        f"was 'symmetric', is 'mjoin'. Build the join as it was, {NEW_START}"
+    )
+
+
+def test_other_parameters_and_schemas(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+    left = InputSpec("left", (pa.int64(),), (pa.int64(), pa.binary()))
+    output = (*PLAN.output[:2], replace(PLAN.output[2], column="_p0"), *PLAN.output[3:])
+    other = replace(PLAN, options={"memory": 6}, inputs=(left, PLAN.inputs[1]), output=output)
+    with pytest.raises(StateMismatchError) as error:
+        register_join("progressive_join", directory, other)
+    assert str(error.value) == (
+        f"progressive_join, state directory {tmp_path}: expected state of this join, found state of another one: "
+        "inputs.left.payload[1] was 'string', is 'binary'; options.memory was 5, is 6; "
+        "output[2] was 'left_1: string = left._p1', is 'left_1: string = left._p0'. "
+        f"Build the join as it was, {NEW_START}"
+    )
+
+
+def test_a_record_of_a_newer_release(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+    body = read_join(directory)
+    assert body is not None
+    directory.publish(JOIN_FILE, seal({**body, "format": 2}))
+    with pytest.raises(StateFormatError, match="expected state format 1, found format 2"):
+        register_join("progressive_join", directory, PLAN)

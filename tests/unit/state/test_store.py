@@ -1,0 +1,339 @@
+"""Versions: commit, collection, repetition, and every way in which files can be damaged."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.arrow import hashes_of
+from watersmeet.errors import CorruptStateError, MissingVersionError, StateFormatError, StateMismatchError
+from watersmeet.metrics import Metrics
+from watersmeet.runtime import run_batch
+from watersmeet.state.directory import StateDir, seal, unseal
+from watersmeet.state.manifest import SEGMENT, Manifest
+from watersmeet.state.run import Run, resident_run
+from watersmeet.state.store import KEEP, PartitionStore
+from watersmeet.testing import Arrival, batch_of, make_plan, random_script
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.harness import rows_of
+
+PLAN = make_plan("symmetric")
+SCRIPT = random_script(3, batches=40, idle_share=0.0, null_share=0.0, end=False)
+RESTORE = (
+    "The file is damaged or gone: restore the state directory from a copy, or start over with a new state directory and a "
+    "new checkpoint."
+)
+
+
+def advance(
+    folder: Path, number: int, session: str = "s", attempt: str = "0", join: str = "", arrival: Arrival | None = None
+) -> Counter[Row]:
+    batch = batch_of(PLAN, number, arrival or SCRIPT[number])
+    results = run_batch(PLAN, StateDir(folder), 0, batch, session=session, attempt=attempt, join=join)
+    return rows_of(results)
+
+
+def run_until(folder: Path, number: int) -> PartitionStore:
+    for batch in range(number + 1):
+        advance(folder, batch)
+    return PartitionStore(StateDir(folder), 0)
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    return sorted((folder / "part-00000").glob(pattern))
+
+
+def flip_a_bit(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_old_versions_and_their_runs_are_collected(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 20)
+    assert store.versions() == [18, 19, 20][-KEEP:]
+    named = {entry.file for version in store.versions() for entry in store.manifest(version).runs}
+    there = {path.name for path in files(tmp_path, "run-*")}
+    assert named <= there
+    # What no kept version names is young: an attempt may still want it.
+    assert all(int(name.split("-")[1]) > 20 - KEEP for name in there - named)
+
+
+def test_files_of_dead_attempts_are_collected_when_they_are_old(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 3)
+    space = store.space(4, "dead")
+    table = pa.table({"_hash": pa.array([1], pa.uint64())})
+    space.store(resident_run("left", table, oldest=4, newest=4))
+    half = tmp_path / "part-00000" / ".v-000000000004.json.abc.tmp"
+    half.write_bytes(b"half a mani")
+    for batch in range(4, 4 + KEEP):
+        advance(tmp_path, batch)
+        assert files(tmp_path, "run-*-dead-*")
+        assert half.exists()
+    advance(tmp_path, 4 + KEEP)
+    assert not files(tmp_path, "run-*-dead-*")
+    assert not half.exists()
+
+
+def test_a_crash_before_the_manifest_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_until(tmp_path, 3)
+    before = {path.name: path.read_bytes() for path in files(tmp_path, "v-*.json")}
+
+    def crash(self: StateDir, name: str, content: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateDir, "publish", crash)
+        with pytest.raises(KeyboardInterrupt):
+            advance(tmp_path, 4)
+    assert {path.name: path.read_bytes() for path in files(tmp_path, "v-*.json")} == before
+    assert files(tmp_path, "run-000000000004-*")  # written, named by nothing
+    whole = tmp_path / "whole"
+    run_until(whole, 3)
+    assert advance(tmp_path, 4, session="restarted") == advance(whole, 4)
+
+
+def test_a_consumer_that_stops_early_leaves_a_version(tmp_path: Path) -> None:
+    run_until(tmp_path, 3)
+    results = run_batch(PLAN, StateDir(tmp_path), 0, batch_of(PLAN, 4, SCRIPT[4]))
+    next(results)
+    results.close()
+    assert PartitionStore(StateDir(tmp_path), 0).versions()[-1] == 4
+
+
+def test_unchanged_runs_are_not_written_again(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 3)
+    before = {entry.file for entry in store.manifest(3).runs}
+    advance(tmp_path, 4, arrival=Arrival())
+    assert {entry.file for entry in store.manifest(4).runs} == before
+
+
+def test_a_repeat_that_differs_is_counted_and_warned_about(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 3)
+    advance(tmp_path, 3, attempt="1")
+    assert store.manifest(3).repeats == 0
+    other = Arrival({"left": [(1, 2, "other")], "right": []})
+    with pytest.warns(
+        UserWarning,
+        match="^batch 3 of partition 0 was repeated and came out differently: a source did not replay the same rows$",
+    ):
+        advance(tmp_path, 3, attempt="2", arrival=other)
+    assert store.manifest(3).repeats == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        advance(tmp_path, 3, attempt="3", arrival=other)  # as the last time: still one
+    assert store.manifest(3).repeats == 1
+    advance(tmp_path, 4)
+    assert store.manifest(4).repeats == 1
+    assert [entry["repeats"] for entry in store.manifest(4).history] == [0, 0, 0, 1, 1]
+
+
+def test_a_damaged_manifest_of_a_dead_attempt_is_replaced(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 3)
+    (tmp_path / "part-00000" / "v-000000000004.json").write_bytes(b"half a mani")
+    advance(tmp_path, 4)
+    assert store.manifest(4).version == 4
+
+
+def test_history_rolls_over_to_segments(tmp_path: Path) -> None:
+    store = run_until(tmp_path, SEGMENT + 2)
+    assert [entry["batch"] for entry in store.manifest(SEGMENT + 2).history] == [SEGMENT, SEGMENT + 1, SEGMENT + 2]
+    (segment,) = files(tmp_path, "metrics-*.json")
+    assert segment.name == "metrics-000000.json"
+    body = unseal(segment.read_bytes(), segment.name)
+    assert [entry["batch"] for entry in body["history"]] == list(range(SEGMENT))
+    first = body["history"][0]
+    assert first["rows_in"] == {name: len(rows) for name, rows in SCRIPT[0].rows.items()}
+    assert set(first["timings"]) >= {"load", "join", "store"}
+
+
+def test_timings_are_not_in_the_digest(tmp_path: Path) -> None:
+    store = PartitionStore(StateDir(tmp_path), 0)
+    store.load(0, "q", "s")
+
+    def commit(seconds: float, count: int) -> str:
+        metrics = Metrics()
+        metrics.count("probes", count)
+        manifest = Manifest(version=0, partition=0, query="q", session="s")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return store.commit(manifest, [], store.space(0, "0"), metrics, {"join": seconds}, 0).digest
+
+    assert commit(1.0, 1) == commit(2.0, 1) != commit(1.0, 2)
+
+
+def test_missing_version(tmp_path: Path) -> None:
+    run_until(tmp_path, 5)
+    files(tmp_path, "v-*5.json")[0].unlink()
+    with pytest.raises(MissingVersionError) as error:
+        advance(tmp_path, 6)
+    assert str(error.value) == (
+        f"state directory {tmp_path}, partition 0: expected version 5, which the next batch starts from, found versions "
+        "3 to 4. State and checkpoint must be kept, copied and deleted together, and every batch must be read to its end "
+        "(limit, take, show and isEmpty on the join's result do not): restore the matching state, or start over with a "
+        "new state directory and a new checkpoint."
+    )
+
+
+def test_a_missing_state_directory_is_no_fresh_start(tmp_path: Path) -> None:
+    with pytest.raises(MissingVersionError, match="expected version 5, .* found no version at all"):
+        advance(tmp_path / "gone", 6)
+
+
+def test_state_of_another_query(tmp_path: Path) -> None:
+    run_until(tmp_path, 1)
+    for number in (0, 2):
+        batch = batch_of(PLAN, number, SCRIPT[number])
+        with pytest.raises(StateMismatchError) as error:
+            list(run_batch(PLAN, StateDir(tmp_path), 0, batch, query="other"))
+        assert str(error.value) == (
+            f"state directory {tmp_path}, partition 0: expected state of query other, found state of query in-process. A "
+            "state directory belongs to one query and its checkpoint: restart from that checkpoint, or give this query "
+            "a new state directory."
+        )
+
+
+def test_a_truncated_run_file(tmp_path: Path) -> None:
+    run_until(tmp_path, 3)
+    victim = files(tmp_path, "run-*")[-1]
+    length = victim.stat().st_size
+    victim.write_bytes(victim.read_bytes()[:-10])
+    with pytest.raises(CorruptStateError) as error:
+        advance(tmp_path, 4)
+    assert str(error.value) == f"state file {victim}: expected {length} bytes, found {length - 10} bytes. {RESTORE}"
+    victim.unlink()
+    with pytest.raises(CorruptStateError, match=f"expected {length} bytes, found no file"):
+        advance(tmp_path, 4)
+
+
+def test_a_bit_flipped_in_a_run_file_is_found_after_a_restart(tmp_path: Path) -> None:
+    store = run_until(tmp_path, 3)
+    entry = store.manifest(3).runs[0]
+    victim = tmp_path / "part-00000" / entry.file
+    flip_a_bit(victim, victim.stat().st_size // 2)
+    with pytest.raises(CorruptStateError) as error:
+        advance(tmp_path, 4, session="restarted")
+    found = StateDir(tmp_path).checksum(f"part-00000/{entry.file}")
+    assert str(error.value) == (
+        f"state file {victim}: expected checksum {entry.checksum}, found checksum {found}. {RESTORE}"
+    )
+
+
+def test_a_run_that_is_not_read_at_once_is_still_checked_when_it_is(tmp_path: Path) -> None:
+    store = PartitionStore(StateDir(tmp_path), 0)
+    store.load(0, "q", "first")
+
+    def commit(version: int, session: str, runs: list[Run]) -> None:
+        manifest = Manifest(version=version, partition=0, query="q", session=session)
+        store.commit(manifest, runs, store.space(version, "0"), Metrics(), {}, 0)
+
+    space = store.space(0, "0")
+    table = pa.table({"_hash": pa.array([1, 2], pa.uint64())})
+    commit(0, "first", [space.spill("left", [(0, table)], oldest=0, newest=0)])
+    flip_a_bit(files(tmp_path, "run-*")[0], 350)
+    commit(1, "second", store.runs(store.load(1, "q", "second"), "second"))  # a restart that leaves the run alone
+    (run,) = store.runs(store.load(2, "q", "second"), "second")
+    with pytest.raises(CorruptStateError, match="expected checksum"):
+        list(run.read(0))
+
+
+def test_a_checked_run_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_until(tmp_path, 3)
+    checked: list[str] = []
+    checksum = StateDir.checksum
+    monkeypatch.setattr(StateDir, "checksum", lambda self, name: checked.append(name) or checksum(self, name))
+    advance(tmp_path, 4, session="restarted")
+    assert checked
+    checked.clear()
+    advance(tmp_path, 5, session="restarted")
+    assert not checked
+
+
+@pytest.mark.parametrize("where", [3, 40, 200, -3])
+def test_a_bit_flipped_in_a_manifest(tmp_path: Path, where: int) -> None:
+    run_until(tmp_path, 3)
+    (victim,) = files(tmp_path, "v-*3.json")
+    flip_a_bit(victim, where)
+    with pytest.raises(CorruptStateError) as error:
+        advance(tmp_path, 4)
+    assert str(error.value) == (
+        f"state file {victim}: expected a document with the length and checksum its first line states, found "
+        f"{victim.stat().st_size} bytes that do not fit. The file is damaged: restore the state directory from a copy, "
+        "or start over with a new state directory and a new checkpoint."
+    )
+
+
+def test_a_manifest_under_a_wrong_name(tmp_path: Path) -> None:
+    run_until(tmp_path, 3)
+    files(tmp_path, "v-*2.json")[0].rename(tmp_path / "part-00000" / "v-000000000003.json")
+    with pytest.raises(CorruptStateError, match="expected version 3 of partition 0, found version 2 of partition 0"):
+        advance(tmp_path, 4)
+
+
+def test_a_newer_format(tmp_path: Path) -> None:
+    run_until(tmp_path, 3)
+    (path,) = files(tmp_path, "v-*3.json")
+    body = unseal(path.read_bytes(), path.name)
+    path.write_bytes(seal({**body, "format": 2, "a_field_of_the_future": 1}))
+    with pytest.raises(StateFormatError) as error:
+        advance(tmp_path, 4)
+    assert str(error.value) == (
+        f"state file {path}: expected state format 1, found format 2. The state was written by another release of "
+        "Watersmeet: use that one, or a newer one."
+    )
+
+
+def test_a_manifest_that_lacks_a_field(tmp_path: Path) -> None:
+    run_until(tmp_path, 3)
+    (path,) = files(tmp_path, "v-*3.json")
+    body = unseal(path.read_bytes(), path.name)
+    del body["runs"]
+    path.write_bytes(seal(body))
+    with pytest.raises(CorruptStateError, match="expected a manifest, found 'runs'"):
+        advance(tmp_path, 4)
+
+
+def test_one_task_that_computes_a_partition_number_twice(tmp_path: Path) -> None:
+    advance(tmp_path, 0, attempt="17", join="j")
+    with pytest.raises(StateMismatchError) as error:
+        advance(tmp_path, 0, attempt="17", join="j")
+    assert str(error.value) == (
+        f"state directory {tmp_path}, partition 0: expected one key partition per task, found a task that computes two "
+        "of them under one number. A coalesce right after the join merges its partitions: use repartition(n) in its "
+        "place, or write the result to a sink first."
+    )
+    advance(tmp_path, 0, attempt="18", join="j")  # a retry, or a second action, is another attempt
+    advance(tmp_path, 0, attempt="17", session="restarted", join="j2")
+
+
+def test_two_joins_of_one_query_in_one_directory(tmp_path: Path) -> None:
+    advance(tmp_path, 0, attempt="1", join="a")
+    for number in (0, 1):
+        with pytest.raises(StateMismatchError) as error:
+            advance(tmp_path, number, attempt="2", join="b")
+        assert str(error.value) == (
+            f"state directory {tmp_path}, partition 0: expected one join, found two joins of one query. Give every join "
+            "a state directory of its own."
+        )
+
+
+def test_spilled_runs_on_disk_equal_those_in_memory(tmp_path: Path) -> None:
+    store = PartitionStore(StateDir(tmp_path), 0)
+    store.load(0, "q", "s")
+    pages = [(0, [1, 2]), (0, [3]), (4, [9, 9])]
+    writer = store.space(0, "0").writer("left", pa.schema({"_hash": pa.uint64()}))
+    for bucket, hashes in pages:
+        writer.add(bucket, pa.table({"_hash": pa.array(hashes, pa.uint64())}))
+    run = writer.finish(oldest=0, newest=0, level=2)
+    manifest = Manifest(version=0, partition=0, query="q", session="s")
+    store.commit(manifest, [run], store.space(0, "0"), Metrics(), {}, 0)
+    (again,) = store.runs(store.load(1, "q", "t"), "t")
+    assert again.digest() == run.digest()
+    assert [hashes_of(page).tolist() for page in again.read(0)] == [[1, 2], [3]]
+    assert [hashes_of(page).tolist() for page in again.read(4)] == [[9, 9]]
+    assert json.loads(json.dumps(again.attributes)) == {"level": 2}

@@ -1,0 +1,60 @@
+"""Markers: what reaches the control directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from watersmeet.control import end_input, send_signal
+from watersmeet.errors import OptionError, StateDirError
+from watersmeet.state.directory import CONTROL, StateDir
+from watersmeet.state.identity import register_join
+from watersmeet.testing import make_plan
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    directory = StateDir(tmp_path)
+    directory.create(CONTROL)
+    register_join("join", directory, make_plan("symmetric"))
+    return tmp_path
+
+
+def markers(state_dir: Path) -> list[object]:
+    return [json.loads(path.read_text()) for path in (state_dir / CONTROL).iterdir()]
+
+
+def test_markers_are_lines_of_json(state_dir: Path) -> None:
+    end_input(state_dir, "left")
+    send_signal(str(state_dir), 7)
+    found = sorted(markers(state_dir), key=str)
+    assert found == [{"kind": "end", "input": "left"}, {"kind": "signal", "value": 7}]
+    assert all(path.suffix == ".json" for path in (state_dir / CONTROL).iterdir())
+
+
+def test_an_unknown_input(state_dir: Path) -> None:
+    with pytest.raises(OptionError) as error:
+        end_input(state_dir, "links")
+    assert str(error.value) == (
+        "end_input: expected one of the join's inputs: left, right, found 'links'. Give the name of the input, not of the "
+        "DataFrame."
+    )
+    assert markers(state_dir) == []
+
+
+def test_no_join_there(tmp_path: Path) -> None:
+    with pytest.raises(StateDirError) as error:
+        end_input(tmp_path / "none", "left")
+    assert str(error.value) == (
+        f"state directory {tmp_path}/none: expected the state directory of a join, found no join.json. Give the state_dir "
+        "that the join was built with; build the join first."
+    )
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("value", [-1, 2**40])
+def test_signals_have_a_range(state_dir: Path, value: int) -> None:
+    with pytest.raises(ValueError, match=f"a signal is a number from 0 to 1073741824, not {value}"):
+        send_signal(state_dir, value)
