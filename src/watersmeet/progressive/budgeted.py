@@ -28,6 +28,7 @@ from math import ceil
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, matches, merge_by_hash, sort_by_hash
@@ -171,41 +172,43 @@ class BudgetedJoin(Operator):
         probabilities = self.rates.probabilities(ended)
         sizes = np.stack([rows.sizes() for rows in self.resident])
         victims = self.flushing.choose(sizes, probabilities, amount)
+        if not partially:
+            victims = [Victim(victim.input, victim.bucket) for victim in victims]
         serials: list[dict[int, int]] = [{}, {}]
         for index in (0, 1):
-            chosen = {victim.bucket: victim for victim in victims if victim.input == index}
-            leaving = {
-                bucket: self._leaving(victim if partially else Victim(index, bucket), int(sizes[index, bucket]))
-                for bucket, victim in sorted(chosen.items())
-            }
+            leaving = self._leaving(index, [victim for victim in victims if victim.input == index], sizes[index])
             if leaving:
-                serial = self._spill(index, leaving)
-                serials[index] = dict.fromkeys(leaving, serial)
-            for bucket, victim in chosen.items():
+                serials[index] = dict.fromkeys(leaving, self._spill(index, leaving))
+            for bucket, parts in leaving.items():
                 self.metrics.event(
                     "flush",
                     input=self.names[index],
                     bucket=bucket,
-                    rows=sum(part.num_rows for part in leaving[bucket]),
-                    partial=partially and victim.amount is not None,
+                    rows=sum(part.num_rows for part in parts),
+                    rows_left=int(self.resident[index].counts[bucket]),
                     probability=float(probabilities[1 - index, bucket]),
                 )
         for bucket in sorted(serials[0].keys() | serials[1].keys()):
             self.spilled.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)))
 
-    def _leaving(self, victim: Victim, size: int) -> list[pa.Table]:
-        """Take a victim's rows out of memory; what they are owed is from now on owed by dd-tasks."""
-        rows = self.resident[victim.input]
-        count = int(rows.counts[victim.bucket])
-        wanted = count if victim.amount is None else ceil(count * victim.amount / size)
-        if wanted < count:
-            oldest = rows.remove_oldest(victim.bucket, wanted)
-            self.expected.flushed(victim.input, victim.bucket, times(oldest, ATS))
-            return [oldest]
-        parts = rows.bucket(victim.bucket)
-        rows.remove([victim.bucket])
-        self.expected.flushed_whole(victim.input, victim.bucket)
-        return parts
+    def _leaving(
+        self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]
+    ) -> dict[int, list[pa.Table]]:
+        """Take victims' rows out of memory; what they are owed is from now on owed by dd-tasks."""
+        rows, leaving = self.resident[index], {}
+        for victim in sorted(victims, key=lambda victim: victim.bucket):
+            bucket, count = victim.bucket, int(rows.counts[victim.bucket])
+            wanted = count if victim.amount is None else ceil(count * victim.amount / int(sizes[bucket]))
+            if wanted < count:
+                oldest = rows.remove_oldest(bucket, wanted)
+                self.expected.flushed(index, bucket, times(oldest, ATS))
+                leaving[bucket] = [oldest]
+            else:
+                leaving[bucket] = rows.bucket(bucket)
+                self.expected.flushed_whole(index, bucket)
+        rows.remove([victim.bucket for victim in victims if victim.amount is None])
+        rows.compact()
+        return leaving
 
     def _spill(self, index: int, leaving: dict[int, list[pa.Table]]) -> int:
         """Write rows of several buckets as one run, sorted by hash."""

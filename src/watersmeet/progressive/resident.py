@@ -69,7 +69,7 @@ class ResidentRows:
         return np.array([sum(data_bytes(part) for part in self.bucket(bucket)) for bucket in filled], np.int64)
 
     def remove(self, buckets: Sequence[int]) -> None:
-        """Let go of whole buckets."""
+        """Let go of whole buckets; `compact` rewrites what that leaves too thin."""
         gone = [bucket for bucket in buckets if self.counts[bucket]]
         if not gone:
             return
@@ -77,9 +77,13 @@ class ResidentRows:
         for run in self.tiers.runs:
             ranges = [(start, stop) for bucket in gone for start, stop in self._range(run, bucket)]
             runs.append(run.without(ranges) if ranges else run)
-        self.tiers.runs = [self._compact(run) for run in runs if run.rows]
+        self.tiers.runs = [run for run in runs if run.rows]
         self.counts = self.counts.copy()
         self.counts[gone] = 0
+
+    def compact(self) -> None:
+        """Rewrite runs of which more than half is gone, and those that are still to be written anyway."""
+        self.tiers.runs = [self._compacted(run) for run in self.tiers.runs]
 
     def remove_oldest(self, bucket: int, rows: int) -> pa.Table:
         """Take about `rows` of a bucket's rows, the oldest batches first; returns them, sorted by hash.
@@ -128,7 +132,7 @@ class ResidentRows:
             known = self._offsets[id(run.data)] = (run.data, self.buckets.offsets(run.hashes))
         return known[1]
 
-    def _compact(self, run: Run) -> Run:
+    def _compacted(self, run: Run) -> Run:
         if run.live is None or (not isinstance(run.data, InMemory) and 2 * run.rows >= run.stored_rows):
             return run
         table = concat(run.parts, self.schema).combine_chunks()

@@ -1,0 +1,56 @@
+"""Bad parameters are found when the join is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import OptionError
+from watersmeet.plan import InputSpec
+from watersmeet.progressive.options import ProgressiveOptions
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"memory": "1 kB"}, "smaller than one page of 8192 rows"),
+        ({"memory": 0}, "memory"),
+        ({"memory": "much"}, "a size such as"),
+        ({"memory": "1 MB", "memory_rows": 5}, "not both"),
+        ({"policy": "lru"}, "policy"),
+        ({"buckets": 0}, "buckets"),
+        ({"decay": 1.5}, "decay"),
+        ({"decay": -0.1}, "decay"),
+        ({"idle_after": "soon"}, "a duration such as"),
+        ({"fan_in": 1}, "fan_in"),
+        ({"flush_share": 0}, "flush_share"),
+        ({"policy": "hmj", "flush": "optimal"}, "only adaptive, all, largest, smallest"),
+        ({"policy": "rpj", "flush": "adaptive"}, "only optimal, largest, smallest, all"),
+        ({"bucket": 3}, "Did you mean 'buckets'"),
+    ],
+)
+def test_a_wrong_option_is_named(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        ProgressiveOptions.checked("progressive_join", **wrong)
+
+
+def test_memory_must_hold_a_page_in_every_partition() -> None:
+    options = ProgressiveOptions(memory="1 MB")
+    inputs = tuple(InputSpec(name, (pa.int64(),), (pa.string(),)) for name in ("left", "right"))
+    options.check_partitions("progressive_join", inputs, partitions=2)
+    with pytest.raises(OptionError, match=r"in each of 200 partitions, found 1000000 bytes"):
+        options.check_partitions("progressive_join", inputs, partitions=200)
+
+
+def test_without_memory_the_join_is_unlimited() -> None:
+    assert ProgressiveOptions().operator == "symmetric"
+    assert ProgressiveOptions(memory="1 MB").operator == "rpj"
+    assert ProgressiveOptions(memory_rows=0, policy="hmj").operator == "hmj"
+
+
+def test_what_may_change_between_restarts() -> None:
+    before = ProgressiveOptions(memory="1 MB", idle_pages=3)
+    after = ProgressiveOptions(memory="2 MB", idle_pages=30, flush="largest")
+    assert before.identity() == after.identity() == {"policy": "rpj", "buckets": 20, "rate_unit": 1_000_000}
