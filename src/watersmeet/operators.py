@@ -17,6 +17,7 @@ OPERATORS = {
     "xjoin": "watersmeet.progressive.xjoin:XJoin",
     "hmj": "watersmeet.progressive.hmj:HashMergeJoin",
     "semi_stream": "watersmeet.semistream.semi_stream_join:SemiStreamJoin",
+    "punctuated": "watersmeet.punctuated.punctuated_join:PunctuatedJoin",
 }
 
 

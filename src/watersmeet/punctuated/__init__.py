@@ -1,0 +1,1 @@
+"""The metadata-aware join: punctuations and constraints tell which rows can never match again."""

@@ -1,0 +1,227 @@
+"""Sorted, disjoint, half-open intervals of key codes: the punctuated set of a stream whose keys have an order.
+
+    promised   3   4   5        8..12      9..20          values and ranges, in any order
+    held       [3 ------ 6)     [8 ------------- 21)      neighbours and overlaps are one interval
+
+A set is a short list of such arrays, each at most half the length of the one before (new promises are merged into what
+is not much longer than they are), so adding costs O(log) per promise and a lookup is a few binary searches. Every
+interval remembers which sources promised it (bits) and in which batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import numpy_of
+from watersmeet.punctuated.ordering import Codes, Ordering
+from watersmeet.state.run import Run, resident_run
+
+Mask = npt.NDArray[np.bool_]
+Sources = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+# A run of promises is merged with the one before it when that is at most this many times longer.
+GROWTH = 2
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Parallel arrays; `high` means nothing where `endless` is set."""
+
+    low: Codes
+    high: Codes
+    endless: Mask
+    source: Sources
+    oldest: Numbers
+    newest: Numbers
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def where(self, chosen: Any) -> Intervals:
+        """The intervals at some positions."""
+        return Intervals(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def promised(cls, low: Codes, high: Codes, endless: Mask, source: int, batch: int) -> Intervals:
+        """Intervals promised in one batch, without the empty ones."""
+        count = len(low)
+        made = cls(
+            low, high, endless, np.full(count, source, np.uint8), np.full(count, batch, np.int64),
+            np.full(count, batch, np.int64),
+        )  # fmt: skip
+        return made.where(endless | (low < high))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Intervals]) -> Intervals:
+        """Several lists one after the other."""
+        lists = list(parts)
+        return cls(*(np.concatenate([getattr(part, name) for part in lists]) for name in cls.__dataclass_fields__))
+
+    def united(self) -> Intervals:
+        """Sorted and disjoint: overlapping or touching intervals become one."""
+        return self if len(self) < 2 else self.united_within(np.zeros(len(self), np.int64))[0]
+
+    def united_within(self, groups: Numbers) -> tuple[Intervals, Numbers]:
+        """The same within each group, and the group of every resulting interval; groups are numbered from 0."""
+        values, ranks = np.unique(np.concatenate((self.low, self.high)), return_inverse=True)
+        stride = len(values) + 1
+        low = groups * stride + ranks[: len(self)]
+        high = groups * stride + np.where(self.endless, len(values), ranks[len(self) :])
+        order = np.argsort(low, kind="stable")
+        low, high = low[order], high[order]
+        reach = np.maximum.accumulate(high)
+        # An end is below the next group's first position, so intervals of two groups never touch.
+        starts = np.flatnonzero(np.concatenate(([True], low[1:] > reach[:-1])))
+        end = np.maximum.reduceat(high, starts) % stride
+        united = Intervals(
+            values[low[starts] % stride],
+            values[np.minimum(end, len(values) - 1)],
+            end == len(values),
+            np.bitwise_or.reduceat(self.source[order], starts),
+            np.minimum.reduceat(self.oldest[order], starts),
+            np.maximum.reduceat(self.newest[order], starts),
+        )
+        return united, low[starts] // stride
+
+    def minus(self, other: Intervals) -> Intervals:
+        """The parts of these disjoint intervals that the disjoint intervals `other` do not cover."""
+        if not len(self) or not len(other):
+            return self
+        finite = len(other) - int(other.endless[-1])
+        first = np.searchsorted(other.high[:finite], self.low, side="right")
+        last = np.where(self.endless, len(other), np.searchsorted(other.low, self.high, side="left"))
+        gaps = np.maximum(last - first, 0) + 1
+        mine = np.repeat(np.arange(len(self)), gaps)
+        step = np.arange(len(mine)) - np.repeat(np.cumsum(gaps) - gaps, gaps)
+        before = np.clip(first[mine] + step - 1, 0, len(other) - 1)
+        after = np.clip(first[mine] + step, 0, len(other) - 1)
+        is_first, is_last = step == 0, step == gaps[mine] - 1
+        low = np.where(is_first, self.low[mine], other.high[before])
+        high = np.where(is_last, self.high[mine], other.low[after])
+        endless = is_last & self.endless[mine]
+        swallowed = ~is_first & other.endless[before]
+        pieces = self.where(mine)
+        pieces = Intervals(low, high, endless, pieces.source, pieces.oldest, pieces.newest)
+        return pieces.where((endless | (low < high)) & ~swallowed)
+
+    def find(self, codes: Codes) -> Numbers:
+        """For each code the interval that holds it, or -1."""
+        if not len(self):
+            return np.full(len(codes), -1)
+        at = np.searchsorted(self.low, codes, side="right") - 1
+        inside = np.maximum(at, 0)
+        return np.where((at >= 0) & (self.endless[inside] | (codes < self.high[inside])), at, -1)
+
+
+class IntervalSet:
+    """The promised intervals of one key column.
+
+    >>> held = IntervalSet(Ordering(pa.int64()))
+    >>> for value in (3, 5, 4):
+    ...     point, flag = np.array([value]), np.array([False])
+    ...     _ = held.add(Intervals.promised(point, point + 1, flag, source=1, batch=value))
+    >>> [(int(part.low[0]), int(part.high[0])) for part in held.parts], held.find(np.array([2, 4])).tolist()
+    ([(3, 6)], [0, 1])
+    """
+
+    def __init__(self, ordering: Ordering, label: str = "", column: int = 0) -> None:
+        self.ordering = ordering
+        self.label = label
+        self.column = column
+        self.parts: list[Intervals] = []
+        self.runs: list[Run | None] = []  # a part that was loaded keeps its run, so that it is not written again
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def add(self, fresh: Intervals) -> Intervals:
+        """Add intervals; returns what of them was not promised before."""
+        fresh = fresh.united()
+        new = fresh
+        for part in self.parts:
+            new = new.minus(part)
+        if len(new):
+            self.parts.append(fresh)
+            self.runs.append(None)
+            self._settle()
+        return new
+
+    def _settle(self) -> None:
+        while len(self.parts) > 1 and len(self.parts[-2]) <= GROWTH * len(self.parts[-1]):
+            merged = Intervals.joined(self.parts[-2:]).united()
+            self.parts[-2:], self.runs[-2:] = [merged], [None]
+
+    def covers(self, low: Codes, high: Codes, endless: Mask) -> Mask:
+        """Which half-open intervals lie in a held one."""
+        covered = np.zeros(len(low), np.bool_)
+        for part in self.parts:
+            at = part.find(low)
+            ends = part.endless[at] | (~endless & (high <= part.high[at]))
+            covered |= (at >= 0) & ends
+        return covered
+
+    def find(self, codes: Codes) -> Sources:
+        """The sources that promised each code; 0 where none did."""
+        found = np.zeros(len(codes), np.uint8)
+        for part in self.parts:
+            at = part.find(codes)
+            found |= np.where(at >= 0, part.source[at], 0)
+        return found
+
+    def explain(self, code: Codes) -> str:
+        """The promise that holds one code (an array of length 1), in words."""
+        for part in self.parts:
+            at = int(part.find(code)[0])
+            if at >= 0:
+                words = self.ordering.describe(part.low[at], part.high[at], endless=bool(part.endless[at]))
+                return f"{words} ({batches(int(part.oldest[at]), int(part.newest[at]))})"
+        return "nothing"
+
+    def save(self) -> list[Run]:
+        """The runs that hold the set."""
+        for index, (part, run) in enumerate(zip(self.parts, self.runs, strict=True)):
+            if run is None:
+                self.runs[index] = self._run(part)
+        return [run for run in self.runs if run is not None]
+
+    def restore(self, run: Run) -> None:
+        """Take up one of the runs that `save` returned, in their order."""
+        table = run.table
+        low, high = (self.ordering.from_arrow(table.column(name)) for name in ("_low", "_high"))
+        endless, source, oldest, newest = (
+            numpy_of(table.column(name)) for name in ("_endless", "_source", "_oldest", "_newest")
+        )
+        self.parts.append(
+            Intervals(low, high, endless.astype(np.bool_), source.astype(np.uint8), oldest, newest)  # type: ignore[arg-type]
+        )
+        self.runs.append(run)
+
+    def _run(self, part: Intervals) -> Run:
+        table = pa.table(
+            {
+                "_low": self.ordering.to_arrow(part.low),
+                "_high": self.ordering.to_arrow(part.high),
+                "_endless": pa.array(part.endless),
+                "_source": pa.array(part.source),
+                "_oldest": pa.array(part.oldest),
+                "_newest": pa.array(part.newest),
+            }
+        )
+        span = {"oldest": int(part.oldest.min()), "newest": int(part.newest.max())}
+        return resident_run(self.label, table, **span, shape="intervals", values=[], ranges=[self.column])
+
+
+def batches(oldest: int, newest: int) -> str:
+    """One or several batches in words.
+
+    >>> batches(4, 4), batches(4, 9)
+    ('batch 4', 'batches 4 to 9')
+    """
+    return f"batch {oldest}" if oldest == newest else f"batches {oldest} to {newest}"

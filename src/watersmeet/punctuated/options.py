@@ -1,0 +1,65 @@
+"""Options of the metadata-aware join."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from watersmeet.options import Options, Size
+from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
+
+# What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
+GOALS: dict[str, dict[str, Any]] = {
+    "throughput": {"purge": "batch", "scheduling": "sequential"},
+    "memory": {"purge": "immediate", "scheduling": "sequential"},
+    "punctuations": {"purge": "immediate", "scheduling": "value"},
+}
+DEFAULT_QUOTA = 100_000
+
+
+class PunctuatedOptions(Options):
+    """See the reference of `punctuated_join` for what each option does."""
+
+    TUNING: ClassVar[frozenset[str]] = frozenset(
+        {"purge", "purge_after", "scheduling", "quota", "goal", "on_violation", "memory", "idle_pages"}
+    )
+
+    constraints: tuple[Annotated[OneToMany | Clustered | Ordered, Field(discriminator="kind")], ...] = ()
+    purge: Literal["immediate", "batch"] = "immediate"
+    purge_after: PositiveInt = 100
+    scheduling: Literal["sequential", "priority", "value"] = "sequential"
+    quota: PositiveInt | None = None
+    goal: Literal["throughput", "memory", "punctuations"] | None = None
+    memory: Annotated[Size, Field(gt=0)] | None = None
+    buckets: Annotated[int, Field(ge=1, le=65536)] = 64
+    idle_pages: PositiveInt = 64
+    on_violation: Literal["raise", "drop", "keep"] = "raise"
+    propagate: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_goal(cls, values: Any) -> Any:
+        """A goal sets purge and scheduling; saying both is a contradiction unless they agree."""
+        goal = values.get("goal") if isinstance(values, dict) else None
+        if goal not in GOALS:
+            return values
+        for name, meant in GOALS[goal].items():
+            if values.get(name, meant) != meant:
+                raise ValueError(f"goal {goal!r} means {name}={meant!r}, but {name}={values[name]!r} was given")
+        return {**values, **GOALS[goal]}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PunctuatedOptions:
+        if self.scheduling != "sequential" and self.quota is None:
+            object.__setattr__(self, "quota", DEFAULT_QUOTA)
+        for kind in (Clustered, Ordered):
+            inputs = [c.input for c in self.constraints if isinstance(c, kind)]
+            if len(inputs) != len(set(inputs)):
+                raise ValueError(f"{kind.__name__} is given twice for one input")
+        return self
+
+    @property
+    def one_sides(self) -> frozenset[str]:
+        """The inputs on which a key occurs at most once."""
+        return frozenset(c.one for c in self.constraints if isinstance(c, OneToMany))

@@ -1,0 +1,348 @@
+"""Punctuations of the output: when a promise of an input has become one of the join's results.
+
+No result with key v can come any more (and v is propagated, once) when nothing of v waits unjoined and
+
+    v is promised away on both inputs, or
+    v is promised away on one input and no row of v is stored on that input.
+
+Only what can have changed is looked at: the promises of this batch, and the keys of rows that left the state in it. A range
+counts the stored rows of its input that lie in it; it holds when none is left.
+
+A propagated punctuation is an output row: key columns that have one value are filled, all other columns are null, and the
+punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no ends:
+anything). A single key lives in one partition; a pattern of many keys is said by every partition for itself, so it carries
+`part` and `parts` and holds once all parts have said it. `PartialPromises` is the other end of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
+from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
+from watersmeet.punctuated.intervals import Intervals, Mask
+from watersmeet.punctuated.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.ordering import Ordering, is_ordered
+from watersmeet.punctuated.overflow import Overflow
+from watersmeet.punctuated.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
+from watersmeet.punctuated.punctuation import Delta, PunctuatedRange, arrow_bounds
+from watersmeet.punctuated.purge_policies import spoken_of
+from watersmeet.punctuated.scheduling import WaitingPool
+from watersmeet.punctuated.stored_rows import Found, StoredRows
+from watersmeet.state.run import Run, resident_run
+
+COLUMN = "_punctuation"  # the internal name of the output column
+
+
+def punctuation_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.StructType:
+    """The type of the punctuation column: a struct per key column, and the part."""
+    ends = ((name.removeprefix("_"), i) for i, name in enumerate(ENDS))
+    layout = [(name, i) for name, i in ends]
+    fields = []
+    for name, kind in zip(names, kinds, strict=True):
+        types = (kind, kind, pa.bool_(), pa.bool_())
+        fields.append(pa.field(name, pa.struct([pa.field(end, types[i]) for end, i in layout])))
+    return pa.struct([*fields, pa.field("part", pa.int32()), pa.field("parts", pa.int32())])
+
+
+class Propagation:
+    """Promises that have not become punctuations of the output yet."""
+
+    def __init__(self, plan: JoinPlan, promises: Mapping[str, PunctuatedRange]) -> None:
+        self.kinds = plan.inputs[0].keys
+        self.names = tuple(spec.name for spec in plan.inputs)
+        self.partitions = plan.partitions
+        self.output = plan.output
+        self.promises = promises
+        self.points = {name: StoredRows(f"{name}.pending", self.kinds) for name in self.names}
+        self.ranges = {name: self._no_ranges() for name in self.names}
+        self.said = PunctuatedRange("output", self.kinds)  # patterns of many keys that were propagated
+        self._changed = Delta()
+        self._saved: dict[str, Run | None] = dict.fromkeys(self.names)
+
+    def _no_ranges(self) -> pa.Table:
+        schema = punctuation_schema(self.kinds).append(pa.field("_count", pa.int64()))
+        return schema.empty_table()
+
+    @property
+    def pending(self) -> int:
+        """How many promises wait."""
+        return sum(self.points[name].rows + self.ranges[name].num_rows for name in self.names)
+
+    def fresh_ranges(self, name: str, table: pa.Table) -> pa.Table:
+        """Before punctuations are added: those that speak of many keys and say something new."""
+        schema = punctuation_schema(self.kinds)
+        found = [schema.empty_table()]
+        for shaped in shapes(normalised(table, self.kinds), self.kinds):
+            if len(shaped.values) < len(self.kinds):
+                known = self.promises[name].covers(shaped) | self.said.covers(shaped)
+                found.append(shaped.table.filter(pa.array(~known)))
+        return pa.concat_tables(found)
+
+    def hear(self, name: str, delta: Delta, ranges: pa.Table, batch: int) -> None:
+        """Promises of this batch: single keys, and patterns of many keys whose rows are not counted yet."""
+        self._changed.add(delta)
+        if delta.points is not None:
+            # A key that the other input has promised already is pending there, or has been said.
+            other = self.promises[self.names[1 - self.names.index(name)]]
+            first = delta.points.filter(pa.array(other.find(delta.points) == 0))
+            self.points[name].add(first.combine_chunks(), batch)
+            self.points[name].settle()
+        if ranges.num_rows:
+            uncounted = ranges.append_column("_count", pa.nulls(ranges.num_rows, pa.int64()))
+            self._set_ranges(name, pa.concat_tables([self.ranges[name], uncounted]))
+
+    def _set_ranges(self, name: str, table: pa.Table) -> None:
+        self.ranges[name], self._saved[name] = table, None
+
+    def left_state(self, name: str, rows: pa.Table) -> None:
+        """Rows of an input that are not stored any more."""
+        self.changed(rows)
+        self._shift(name, rows, -1)
+
+    def entered_late(self, name: str, rows: pa.Table) -> None:
+        """Rows of an input that were stored after their punctuation came (they had been waiting)."""
+        self._shift(name, rows, 1)
+
+    def _shift(self, name: str, rows: pa.Table, sign: int) -> None:
+        table = self.ranges[name]
+        if rows.num_rows and table.num_rows:
+            counts = pc.add(table.column("_count"), pa.array(sign * self._hits(table, rows)))
+            at = table.column_names.index("_count")
+            self._set_ranges(name, table.set_column(at, "_count", counts))
+
+    def _hits(self, patterns: pa.Table, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """How many of the rows each pattern covers."""
+        counts = np.zeros(patterns.num_rows, np.int64)
+        numbered = patterns.append_column("_id", pa.array(np.arange(patterns.num_rows)))
+        for shaped in shapes(numbered, self.kinds):
+            counts[numpy_of(shaped.table.column("_id"))] = self._hits_of_shape(shaped, rows)
+        return counts
+
+    def _hits_of_shape(self, shaped: Shaped, rows: pa.Table) -> npt.NDArray[np.int64]:
+        if not shaped.values and not shaped.ranges:
+            return np.full(shaped.table.num_rows, rows.num_rows, np.int64)
+        if not shaped.values and len(shaped.ranges) == 1:
+            ordering = Ordering(self.kinds[shaped.ranges[0]])
+            codes = np.sort(ordering.codes(rows.column(key_name(shaped.ranges[0]))))
+            low, high, endless = shaped.bounds(shaped.ranges[0], ordering)
+            ends = np.where(endless, len(codes), np.searchsorted(codes, high))
+            return np.maximum(ends - np.searchsorted(codes, low), 0)
+        held = KeyedPatterns(self.kinds, shaped.values, shaped.ranges, "")
+        entries = held.entries(shaped.table, arrow_bounds(shaped, held), 0, 0)
+        hits = held.hits(entries, rows)
+        return hits[np.argsort(numpy_of(entries.column("_id")))]
+
+    def _count_rows(self, name: str, stored: StoredRows) -> None:
+        """Count the stored rows of patterns that have not been counted; nothing of the input may be on disk."""
+        table = self.ranges[name]
+        unknown = numpy_of(pc.is_null(table.column("_count"))).astype(np.bool_)
+        if not unknown.any():
+            return
+        counts = numpy_of(pc.fill_null(table.column("_count"), 0)).copy()
+        numbered = table.append_column("_id", pa.array(np.arange(table.num_rows))).filter(pa.array(unknown))
+        names = [HASH, *(key_name(i) for i in range(len(self.kinds)))]
+        for shaped in shapes(numbered, self.kinds):
+            for run, rows in _candidates(stored, shaped, self.kinds):
+                if len(rows):
+                    hits = self._hits_of_shape(shaped, take(run.table.select(names), rows))
+                    counts[numpy_of(shaped.table.column("_id"))] += hits
+        at = table.column_names.index("_count")
+        self._set_ranges(name, table.set_column(at, "_count", pa.array(counts)))
+
+    def changed(self, keys: pa.Table) -> None:
+        """Keys of which something has changed: their pending promises are looked at again."""
+        self._changed.add(Delta(points=keys.select([HASH, *(key_name(i) for i in range(len(self.kinds)))])))
+
+    def changed_everything(self) -> None:
+        """Look at all pending promises again."""
+        self._changed.everything = True
+
+    def ready(self, stored: Mapping[str, StoredRows], pool: WaitingPool, overflow: Overflow) -> Iterator[pa.Table]:
+        """Output rows for the promises that hold for the output now; they are pending no longer."""
+        changed, self._changed = self._changed, Delta()
+        resident = np.zeros(overflow.buckets.count, np.int64)
+        if not overflow.is_empty:
+            for rows in stored.values():
+                resident += rows.bucket_rows(overflow.buckets)
+        for name, other in (self.names, self.names[::-1]):
+            pending = self.points[name]
+            for found in spoken_of(pending, changed):
+                for run, candidates in found:
+                    at = pending.living(run, candidates)
+                    keys = take(run.table, at)
+                    done = (self.promises[other].find(keys) > 0) | ~(
+                        stored[name].has(keys) | overflow.touches(name, keys)
+                    )
+                    done &= ~(pool.waits(name, keys) | pool.waits(other, keys) | overflow.owes(keys, resident))
+                    if done.any():
+                        pending.kill(run, at[done])
+                        yield self.rows(keys.filter(pa.array(done)))
+            pending.settle()
+        if pool.is_empty and not any(overflow.is_owing(bucket, resident) for bucket in overflow.buckets_on_disk()):
+            for name in self.names:
+                if not overflow.rows_on_disk(name).any():
+                    self._count_rows(name, stored[name])
+                yield from self._ready_ranges(name)
+
+    def _ready_ranges(self, name: str) -> Iterator[pa.Table]:
+        """Patterns of many keys of which no row is stored any more, or which the other input has promised away too."""
+        table = self.ranges[name]
+        if not table.num_rows:
+            return
+        other = self.promises[self.names[1 - self.names.index(name)]]
+        done = numpy_of(pc.fill_null(pc.less_equal(table.column("_count"), 0), False)).astype(np.bool_)
+        numbered = table.append_column("_id", pa.array(np.arange(table.num_rows)))
+        for shaped in shapes(numbered, self.kinds):
+            done[numpy_of(shaped.table.column("_id"))] |= other.covers(shaped)
+        if done.any():
+            self._set_ranges(name, table.filter(pa.array(~done)))
+            yield from self._say_once(table.filter(pa.array(done)).drop_columns(["_count"]))
+
+    def _say_once(self, patterns: pa.Table) -> Iterator[pa.Table]:
+        """Both inputs may promise the same range: it is said when it first holds."""
+        for shaped in shapes(patterns, self.kinds):
+            fresh = shaped.table.filter(pa.array(~self.said.covers(shaped)))
+            if fresh.num_rows:
+                self.said.add_punctuations(fresh, 0)
+                yield self.rows(fresh)
+
+    def rest(self) -> Iterator[pa.Table]:
+        """The inputs have ended and all results are out: everything pending holds."""
+        for name in self.names:
+            for run, rows in self.points[name].all():
+                if len(rows):
+                    yield self.rows(take(run.table, rows))
+            yield from self._say_once(self.ranges[name].drop_columns(["_count"]))
+
+    def rows(self, patterns: pa.Table) -> pa.Table:
+        """Output rows that carry punctuations."""
+        patterns = normalised(patterns, self.kinds)
+        count = patterns.num_rows
+        is_single = np.ones(count, np.bool_)
+        for i in range(len(self.kinds)):
+            is_single &= numpy_of(pc.is_valid(patterns.column(key_name(i)))).astype(np.bool_)
+        parts = pa.array(np.where(is_single, 1, self.partitions).astype(np.int32))
+        columns = []
+        for column in self.output:
+            kind = column.field.type
+            if column.column == COLUMN:
+                columns.append(self._struct(patterns, kind, parts))
+            elif column.column in key_names(patterns.schema):
+                columns.append(patterns.column(column.column).cast(kind))
+            else:
+                columns.append(pa.nulls(count, kind))
+        return pa.Table.from_arrays(columns, schema=pa.schema([column.field for column in self.output]))
+
+    def _struct(self, patterns: pa.Table, kind: pa.StructType, parts: pa.Array) -> pa.Array:
+        fields = []
+        for i in range(len(self.kinds)):
+            value = patterns.column(key_name(i)).combine_chunks()
+            fixed = value.is_valid()
+            low, high = (pc.coalesce(value, patterns.column(f"{end}{i}").combine_chunks()) for end in ENDS[:2])
+            closed = (
+                pc.if_else(fixed, True, patterns.column(f"{end}{i}").combine_chunks().fill_null(True))
+                for end in ENDS[2:]
+            )
+            inner = kind.field(i).type
+            cells = [cell.cast(inner.field(j).type) for j, cell in enumerate((low, high, *closed))]
+            fields.append(pa.StructArray.from_arrays(cells, fields=list(inner)))
+        part = pa.array(np.zeros(patterns.num_rows, np.int32))
+        return pa.StructArray.from_arrays([*fields, part, parts], fields=list(kind))
+
+    def save(self) -> tuple[list[Run], dict[str, Any]]:
+        """Runs and values."""
+        runs, said = self.said.save()
+        values: dict[str, Any] = {"said": said}
+        for name in self.names:
+            mine, values[name] = self.points[name].save()
+            runs += mine
+            if self.ranges[name].num_rows:
+                if self._saved[name] is None:
+                    label = f"{name}.pending_ranges"
+                    self._saved[name] = resident_run(label, self.ranges[name], oldest=0, newest=0)
+                runs.append(self._saved[name])  # type: ignore[arg-type]
+        return runs, values
+
+    def restore(self, runs: Sequence[Run], values: dict[str, Any]) -> None:
+        """What `save` returned; runs of other labels are passed over."""
+        self.said.restore(runs, values["said"])
+        for name in self.names:
+            self.points[name].restore(runs, values[name])
+            for run in runs:
+                if run.label == f"{name}.pending_ranges":
+                    self.ranges[name], self._saved[name] = run.table, run
+
+
+class PartialPromises:
+    """Punctuations of which some parts are still missing: a join upstream says a pattern once per partition."""
+
+    def __init__(self, name: str, kinds: Sequence[pa.DataType]) -> None:
+        self.label = f"{name}.partial"
+        self.kinds = tuple(kinds)
+        self.table = punctuation_schema(kinds).empty_table()
+        self._run: Run | None = None
+
+    def complete(self, table: pa.Table) -> pa.Table:
+        """The punctuations that hold now; the others are kept until their missing parts come."""
+        table = normalised(table, self.kinds)
+        partial = numpy_of(pc.fill_null(pc.greater(table.column("_parts"), 1), False)).astype(np.bool_)
+        if not partial.any():
+            return table
+        whole = table.filter(pa.array(~partial))
+        held = pa.concat_tables([self.table, table.filter(pa.array(partial))])
+        names = [name for name in held.column_names if name not in (HASH, "_part", "_parts")]
+        filled = [held.column(name) for name in names]
+        ids = group_ids([_with_nulls(column) for column in filled])
+        said = group_ids([pa.chunked_array([pa.array(ids)]), held.column("_part")])
+        distinct = first_of_each(said)
+        enough = np.bincount(ids[distinct], minlength=int(ids.max()) + 1)
+        done = enough[ids] >= numpy_of(held.column("_parts"))
+        once: Mask = np.zeros(len(ids), np.bool_)
+        once[first_of_each(ids)] = True
+        self.table, self._run = take(held, distinct[~done[distinct]]), None
+        return pa.concat_tables([whole, held.filter(pa.array(done & once))])
+
+    def save(self) -> list[Run]:
+        """The parts kept."""
+        if self._run is None and self.table.num_rows:
+            self._run = resident_run(self.label, sort_by_hash(self.table), oldest=0, newest=0)
+        return [self._run] if self._run is not None else []
+
+    def restore(self, runs: Sequence[Run]) -> None:
+        """What `save` returned; runs of other labels are passed over."""
+        for run in runs:
+            if run.label == self.label:
+                self._run, self.table = run, run.table
+
+
+def _candidates(stored: StoredRows, shaped: Shaped, kinds: Sequence[pa.DataType]) -> Found:
+    """Stored rows that patterns of one shape may cover."""
+    for column in (*shaped.values, *shaped.ranges):
+        if is_ordered(kinds[column]):
+            low, high, endless = shaped.bounds(column, Ordering(kinds[column]))
+            return stored.within(column, Intervals.promised(low, high, endless, 0, 0).united())
+    return stored.all()
+
+
+def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column in which a null is a value of its own, so that rows can be grouped by it."""
+    codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
+    return pa.chunked_array([codes])
+
+
+def distinct_keys(tables: Sequence[pa.Table], kinds: Sequence[pa.DataType]) -> pa.Table | None:
+    """The different keys in some tables, sorted by hash."""
+    names = [HASH, *(key_name(i) for i in range(len(kinds)))]
+    filled = [table.select(names) for table in tables if table.num_rows]
+    if not filled:
+        return None
+    keys = pa.concat_tables(filled)
+    return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))

@@ -1,0 +1,222 @@
+"""The metadata-aware join (MJoin): what can never match again is not kept.
+
+Semantics     inner equi-join of two inputs. A punctuation ("no more rows with these keys on this input") takes effect at
+              the end of its batch; rows and punctuations of one batch have no order.
+Per batch     1  rows that break an earlier promise are diverted (`violations`), before anything is joined
+              2  the rows chosen by the scheduling (`scheduling`; all of them without a quota) meet the stored rows of
+                 the other input and each other
+              3  the batch's promises are added: punctuations, ended clusters, orders, ended inputs
+              4  a row without a future is dropped on the fly, the others are stored
+              5  stored rows without a future are purged when the purge policy says so (`purge_policies`)
+              6  with a memory budget, the largest buckets are spilled when it is exceeded (`spilling`)
+              7  promises that now hold for the output are propagated (`propagation`)
+No future     a row has none if its key is promised away on the other input and no row of that key is waiting or spilled
+              there; or if it is on the many side and has met its one partner (`join_state`).
+Cost          a batch costs in proportion to its rows and promises and to the rows purged: single keys are found by hash,
+              ranges by binary search in an order of the values (`stored_rows`).
+
+L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Join Operator. DEBS 2003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import drop_null_keys, sort_by_hash
+from watersmeet.operator import Batch, Operator, OperatorState
+from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.constraints import ClusterTracker
+from watersmeet.punctuated.intervals import Mask
+from watersmeet.punctuated.join_state import JoinState
+from watersmeet.punctuated.meeting import Meeting, Rows
+from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.punctuated.patterns import punctuation_schema
+from watersmeet.punctuated.propagation import distinct_keys
+from watersmeet.punctuated.punctuation import Delta
+from watersmeet.punctuated.purge_policies import purge_policy
+from watersmeet.punctuated.spilling import Spilling
+from watersmeet.punctuated.violations import Violations
+from watersmeet.state.space import RunSpace
+
+
+class PunctuatedJoin(Operator):
+    """Joins two inputs and forgets what their promises make useless."""
+
+    name = "punctuated"
+
+    def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
+        super().__init__(plan, space)
+        self.options = PunctuatedOptions(**plan.options, **plan.tuning)
+        self.one_sides = self.options.one_sides
+        self.state = state = JoinState(plan, self.options, space, self.metrics)
+        self.gates = {
+            name: Violations(name, self.options.on_violation, state.promises[name], state.trackers[name])
+            for name in state.names
+        }
+        self.policy = purge_policy(self.options.purge, self.options.purge_after)
+        self.meeting = Meeting(plan, self.one_sides)
+        memory = None if self.options.memory is None else self.options.memory // plan.partitions
+        self.spilling = Spilling(state, self.meeting, memory, self.options.on_violation)
+
+    def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
+        """The steps of the module's docstring."""
+        state = self.state
+        arrived = {name: self._admitted(batch, name) for name in state.names}
+        now, waited = state.pool.admit(arrived, batch.number)
+        yield from self._process(now, waited, batch, arrived)
+        self._purge_if_due(batch)
+        if self.spilling.over_budget and not state.pool.is_empty:
+            self.metrics.event("quota_lifted", rows=sum(rows.rows for rows in state.pool.rows.values()))
+            drained = state.pool.drain()
+            yield from self._process(drained, drained, batch, None)
+            self._purge_if_due(batch)
+        self.spilling.flush(batch.number)
+        if not batch.is_idle:
+            yield from self._propagate()
+            state.report()
+
+    def _admitted(self, batch: Batch, name: str) -> pa.Table:
+        """The rows that arrived, sorted by hash, less those with a null in the key and those that broke a promise."""
+        table, state = batch.rows.get(name), self.state
+        if table is None or not table.num_rows:
+            return state.schemas[name].empty_table()
+        complete = sort_by_hash(drop_null_keys(table))
+        if complete.num_rows < table.num_rows:
+            self.metrics.count(f"null_keys.{name}", table.num_rows - complete.num_rows)
+
+        def is_known(rows: pa.Table) -> Mask:
+            return state.stored[name].has(rows) | state.pool.waits(name, rows)
+
+        return self.gates[name].admit(
+            complete, batch.number, self.metrics, is_known if name in self.one_sides else None
+        )
+
+    def _process(self, now: Rows, waited: Rows, batch: Batch, arrived: Rows | None) -> Iterator[pa.Table]:
+        """Join rows, hear what the batch promises, store what may still match."""
+        names = self.state.names
+        met = {name: np.zeros(now[name].num_rows, np.bool_) for name in names}
+        yield from self._join(now, met)
+        for name in names:
+            if arrived is not None:
+                self._hear(batch, name, arrived[name])
+            if waited[name].num_rows:
+                self._released(name, waited[name])
+        for name in names:
+            self._store(name, now[name], met[name], batch, late=waited[name].num_rows > 0)
+
+    def _join(self, now: Rows, met: dict[str, Mask]) -> Iterator[pa.Table]:
+        """New rows meet the stored ones, then each other; `met` notes rows that have met their only partner."""
+        state = self.state
+        for name in state.names:
+            other, mine = state.other[name], now[name]
+            for run, i, j in state.stored[other].meet(mine):
+                yield self.meeting.rows({name: (mine, i), other: (run.table, j)})
+                if name in self.one_sides:
+                    self.metrics.count(f"purged.{other}.one_to_many", state.forget(other, run, j))
+                if other in self.one_sides:
+                    met[name][i] = True
+        left, right = state.names
+        yield from self.meeting.tables(now[left], now[right], met[left], met[right])
+
+    def _hear(self, batch: Batch, name: str, arrived: pa.Table) -> None:
+        """Everything that a batch promises about an input."""
+        said = batch.punctuations.get(name)
+        if said is not None and said.num_rows:
+            self.metrics.count(f"punctuations_in.{name}", said.num_rows)
+            self._add_promises(batch, name, self.state.partial[name].complete(said), "punctuation")
+        for tracker in self.state.trackers[name]:
+            kind = "clustered" if isinstance(tracker, ClusterTracker) else "ordered"
+            self._add_promises(batch, name, tracker.close(arrived), kind)
+        if name in batch.ended:
+            schema = punctuation_schema(self.state.kinds)
+            everything = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+            self._add_promises(batch, name, everything, "ended")
+
+    def _add_promises(self, batch: Batch, name: str, table: pa.Table, source: str) -> None:
+        if not table.num_rows:
+            return
+        state = self.state
+        ranges = state.propagation.fresh_ranges(name, table) if state.propagation else None
+        delta = state.promises[name].add_punctuations(table, batch.number, source)
+        if delta.is_empty:
+            return
+        state.promised += delta.count
+        state.unpurged[name].add(delta)
+        state.pool.hear(name, delta)
+        if state.propagation and ranges is not None:
+            state.propagation.hear(name, delta, ranges, batch.number)
+
+    def _released(self, name: str, waited: pa.Table) -> None:
+        """Rows that had been waiting are processed: what only waited for them can be purged and propagated now."""
+        keys = distinct_keys([waited], self.state.kinds)
+        promised = keys.filter(pa.array(self.state.promises[name].find(keys) > 0))
+        if promised.num_rows:
+            self.state.unpurged[name].add(Delta(points=promised, count=promised.num_rows))
+        if self.state.propagation:
+            self.state.propagation.changed(keys)
+
+    def _store(self, name: str, table: pa.Table, met: Mask, batch: Batch, *, late: bool) -> None:
+        state = self.state
+        if met.any():
+            self.metrics.count(f"dropped.{name}.one_to_many", int(np.count_nonzero(met)))
+            table = table.filter(pa.array(~met))
+        sources = state.without_future(name, table)
+        if sources.any():
+            state.count_reasons("dropped", name, sources)
+            table = table.filter(pa.array(sources == 0))
+        if table.num_rows:
+            state.stored[name].add(table.combine_chunks(), batch.number)
+            if state.propagation and late:
+                promised = state.promises[name].find(table) > 0
+                state.propagation.entered_late(name, table.filter(pa.array(promised)))
+
+    def _purge_if_due(self, batch: Batch) -> None:
+        pressure = self.spilling.over_budget
+        for name in self.state.names:
+            if self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure):
+                self.state.purge(name)
+        self.state.settle()
+
+    def _propagate(self) -> Iterator[pa.Table]:
+        if self.state.propagation:
+            for table in self.state.propagation.ready(self.state.stored, self.state.pool, self.state.overflow):
+                self.metrics.count("punctuations_out", table.num_rows)
+                yield table
+
+    def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
+        """Merge spilled buckets, those that owe most first, within the budget of pages."""
+        pages = 0
+        for bucket in self.spilling.to_merge():
+            if pages >= self.options.idle_pages:
+                break
+            pages += self.state.overflow.pages(bucket)
+            yield from self.spilling.merge(bucket, batch.number)
+        if pages:
+            self.metrics.count("pages_read", pages)
+            self.state.settle()
+            self.spilling.flush(batch.number)
+        yield from self._propagate()
+        self.state.report()
+
+    def finish(self) -> Iterator[pa.Table]:
+        """All inputs have ended: process what waits, merge what is spilled, let go of everything."""
+        last = Batch(max(self.ended.values()))
+        drained = self.state.pool.drain()
+        yield from self._process(drained, drained, last, None)
+        while buckets := self.state.overflow.buckets_on_disk():
+            for bucket in buckets:
+                yield from self.spilling.merge(bucket, last.number, final=True)
+        if self.state.propagation:
+            yield from self.state.propagation.rest()
+        self.state = JoinState(self.plan, self.options, self.space, self.metrics)
+
+    def save(self) -> OperatorState:
+        """Rows, promises and what is pending."""
+        return self.state.save()
+
+    def restore(self, state: OperatorState) -> None:
+        """Take up what `save` returned."""
+        self.state.restore(state)

@@ -1,0 +1,116 @@
+"""When to purge: at once, or when enough promises have come together.
+
+On-the-fly dropping is not a matter of policy: a row without a future is never stored. A policy only decides when the
+rows that are already stored are looked up. With single keys found by hash and ranges by binary search a purge costs what
+it purges, so purging at once is the default; waiting saves the bits that are written anew for every run that is hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.arrow import HASH, key_name, sort_by_hash
+from watersmeet.punctuated.intervals import IntervalSet
+from watersmeet.punctuated.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.ordering import Ordering
+from watersmeet.punctuated.punctuation import Delta
+from watersmeet.punctuated.stored_rows import Found, StoredRows
+from watersmeet.state.run import Run
+
+
+class PurgePolicy(Protocol):
+    """Decides whether a purge is due."""
+
+    def due(self, promises: int, *, idle: bool, pressure: bool) -> bool:
+        """Given the promises not yet purged, whether the batch brought no row, and whether memory is short."""
+
+
+class ImmediatePurge:
+    """Purge in the batch that brings the promise: the smallest state, the earliest propagation."""
+
+    def due(self, promises: int, *, idle: bool, pressure: bool) -> bool:
+        """Whenever there is anything to purge."""
+        return promises > 0
+
+
+class BatchPurge:
+    """Purge after `after` promises, when memory is short, or when a batch brings no row."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def due(self, promises: int, *, idle: bool, pressure: bool) -> bool:
+        """See the class."""
+        return promises >= self.after or (promises > 0 and (idle or pressure))
+
+
+def purge_policy(name: str, after: int) -> PurgePolicy:
+    """The policy of that name."""
+    return ImmediatePurge() if name == "immediate" else BatchPurge(after)
+
+
+class Unpurged:
+    """New promises of one input that nothing has been done about yet, under a label of their own."""
+
+    def __init__(self, label: str, kinds: Sequence[pa.DataType]) -> None:
+        self.label = label
+        self.kinds = tuple(kinds)
+        self.count = 0
+        self.everything = False
+        self._points = KeyedPatterns(kinds, range(len(kinds)), (), self.label)
+        self._ranges: dict[int, IntervalSet] = {}
+
+    def add(self, delta: Delta) -> None:
+        """Remember new promises."""
+        self.count += delta.count
+        self.everything |= delta.everything
+        if delta.points is not None:
+            fresh = delta.points.filter(pa.array(self._points.find(delta.points) == 0))
+            self._points.add(self._points.entries(fresh, {}, 1, 0))
+        for column, pieces in delta.ranges.items():
+            self._range(column).add(pieces)
+
+    def _range(self, column: int) -> IntervalSet:
+        if column not in self._ranges:
+            self._ranges[column] = IntervalSet(Ordering(self.kinds[column]), self.label, column)
+        return self._ranges[column]
+
+    def take(self) -> Delta:
+        """All of it; nothing is left."""
+        delta = Delta(everything=self.everything, count=self.count)
+        names = [HASH, *(key_name(i) for i in range(len(self.kinds)))]
+        if self._points.runs:
+            delta.points = sort_by_hash(pa.concat_tables([run.table.select(names) for run in self._points.runs]))
+        for column, held in self._ranges.items():
+            for part in held.parts:
+                delta.add(Delta(ranges={column: part}))
+        self.count, self.everything, self._points.runs, self._ranges = 0, False, [], {}
+        return delta
+
+    def save(self) -> tuple[list[Run], dict[str, Any]]:
+        """Runs and values."""
+        runs = [run for column in sorted(self._ranges) for run in self._ranges[column].save()]
+        return runs + self._points.runs, {"count": self.count, "everything": self.everything}
+
+    def restore(self, runs: Sequence[Run], values: dict[str, Any]) -> None:
+        """What `save` returned; runs of other labels are passed over."""
+        self.count, self.everything = values["count"], values["everything"]
+        for run in runs:
+            if run.label == self.label and run.attributes["shape"] == "intervals":
+                self._range(run.attributes["ranges"][0]).restore(run)
+            elif run.label == self.label:
+                self._points.runs.append(run)
+
+
+def spoken_of(stored: StoredRows, delta: Delta) -> Iterator[Found]:
+    """Stored rows that new promises may speak of."""
+    if delta.everything:
+        yield stored.all()
+        return
+    if delta.points is not None:
+        yield stored.at(delta.points)
+    for column, pieces in delta.ranges.items():
+        yield stored.within(column, pieces)

@@ -1,0 +1,154 @@
+"""Keeping within the memory budget: flush the largest buckets, merge them when there is time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import data_bytes
+from watersmeet.errors import BrokenPromiseError
+from watersmeet.punctuated.constraints import duplicate_keys
+from watersmeet.punctuated.join_state import JoinState
+from watersmeet.punctuated.meeting import Meeting, Rows
+
+
+class Spilling:
+    """Moves rows of a `JoinState` to disk and back."""
+
+    def __init__(self, state: JoinState, meeting: Meeting, memory: int | None, on_violation: str) -> None:
+        self.state = state
+        self.meeting = meeting
+        self.memory = memory
+        self.on_violation = on_violation
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether more is held in memory than allowed."""
+        return self.memory is not None and self.state.resident_bytes > self.memory
+
+    def flush(self, batch: int) -> None:
+        """If memory is over budget, spill the largest buckets, both inputs together, until half of it is free."""
+        state = self.state
+        if self.memory is None or not self.over_budget:
+            return
+        state.settle(all_dead=True)
+        excess = state.resident_bytes - self.memory
+        if excess <= 0:
+            return
+        chosen = self._largest(excess + self.memory // 2)
+        tables = self._take(chosen)
+        if any(table.num_rows for table in tables.values()):
+            rows = state.overflow.write(tables, batch)
+            state.metrics.count("rows_spilled", rows)
+            state.metrics.event("flush", rows=rows, buckets=int(np.count_nonzero(chosen)))
+        state.settle(all_dead=True)
+
+    def _largest(self, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """The largest buckets that together hold at least `wanted` bytes (all, if they hold less)."""
+        buckets = self.state.overflow.buckets
+        sizes = np.zeros(buckets.count)
+        for stored in self.state.stored.values():
+            if stored.rows:
+                sizes += stored.bucket_rows(buckets) * (stored.nbytes / stored.rows)
+        order = np.argsort(-sizes, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
+        chosen = np.zeros(buckets.count, np.bool_)
+        chosen[order[:enough]] = True
+        return chosen
+
+    def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+        state = self.state
+        return {
+            name: state.stored[name].take_buckets(chosen, state.overflow.buckets, state.schemas[name])
+            for name in state.names
+        }
+
+    def to_merge(self) -> list[int]:
+        """Buckets on disk that owe results, those with most rows to meet first, then those with rows to purge."""
+        state, overflow = self.state, self.state.overflow
+        if overflow.is_empty:
+            return []
+        resident = sum(stored.bucket_rows(overflow.buckets) for stored in state.stored.values())
+        disk = sum(overflow.rows_on_disk(name) for name in state.names)
+        wanted = []
+        for bucket in np.flatnonzero(disk).tolist():
+            owed = int(resident[bucket]) + (int(disk[bucket]) if overflow.generations(bucket) > 1 else 0)
+            if owed or overflow.merged_at.get(bucket, 0) < state.promised:
+                wanted.append((-owed, bucket))
+        return [bucket for _, bucket in sorted(wanted)]
+
+    def merge(self, bucket: int, batch: int, *, final: bool = False) -> Iterator[pa.Table]:
+        """Join what a bucket's generations owe each other, purge, and keep the rest in one generation."""
+        state, overflow = self.state, self.state.overflow
+        resident = self._take(np.arange(overflow.buckets.count) == bucket)
+        room = 0 if self.memory is None else self.memory // 2 - state.resident_bytes
+        kept: list[Rows] = []
+        for tables in overflow.slices(bucket, resident):
+            count = len(tables[state.left])
+            rows = {name: tables[name][0] for name in state.names}
+            for at in range(1, count):
+                after = {name: tables[name][at] for name in state.names}
+                after = {name: self._without_copies(name, rows[name], after[name], batch) for name in state.names}
+                rows, done = yield from self.meeting.generations(rows, after)
+                for name in state.names:
+                    self._gone(name, done[name], f"purged.{name}.one_to_many")
+            if not final:
+                kept.append({name: self._survivors(name, rows[name]) for name in state.names})
+        overflow.retire(bucket)
+        overflow.merged_at[bucket] = state.promised
+        written = 0
+        for part in kept:
+            size = sum(data_bytes(table) for table in part.values())
+            if size <= room:
+                room -= size
+                for name in state.names:
+                    state.stored[name].add(part[name], batch)
+            elif size:
+                written += overflow.write(part, batch, new_generation=not written)
+        state.metrics.count("buckets_merged")
+        state.metrics.event("merge", bucket=bucket, rows_spilled_again=written)
+        if state.propagation:
+            state.propagation.changed_everything()
+
+    def _survivors(self, name: str, table: pa.Table) -> pa.Table:
+        """The rows that may still find a partner. All of the bucket has met, so being on disk is no reason to stay."""
+        sources = self.state.without_future(name, table, mind_disk=False)
+        if not sources.any():
+            return table
+        self.state.count_reasons("purged_from_disk", name, sources)
+        self._gone(name, table.filter(pa.array(sources > 0)), None)
+        return table.filter(pa.array(sources == 0)).combine_chunks()
+
+    def _gone(self, name: str, table: pa.Table, counter: str | None) -> None:
+        if table.num_rows and counter:
+            self.state.metrics.count(counter, table.num_rows)
+        if table.num_rows and self.state.propagation:
+            self.state.propagation.left_state(name, table.select(self.state.keys))
+
+    def _without_copies(self, name: str, before: pa.Table, after: pa.Table, batch: int) -> pa.Table:
+        """A key that must be unique may come a second time while its first row is on disk: found here."""
+        if (
+            name not in self.meeting.one_sides
+            or self.on_violation == "keep"
+            or not (before.num_rows and after.num_rows)
+        ):
+            return after
+        both = pa.concat_tables([before.select(self.state.keys), after.select(self.state.keys)])
+        order = np.argsort(both.column("_hash").to_numpy(), kind="stable")
+        wrong = np.zeros(both.num_rows, np.bool_)
+        wrong[order] = duplicate_keys(both.take(pa.array(order)))
+        wrong = wrong[before.num_rows :]
+        count = int(np.count_nonzero(wrong))
+        if not count:
+            return after
+        if self.on_violation == "raise":
+            raise BrokenPromiseError(
+                "punctuated_join",
+                expected=f"every key at most once on input {name!r}",
+                found=f"{count} key(s) a second time, noticed in batch {batch} when spilled rows were merged",
+                hint="Correct the source, or set on_violation to 'drop' (counted) or 'keep'; this batch is not committed.",
+            )
+        self.state.metrics.count(f"violations.{name}.one_to_many", count)
+        return after.filter(pa.array(~wrong))

@@ -1,0 +1,88 @@
+"""Rows that a source had promised not to send: found before they are joined, so that the answer does not depend on when
+the state was purged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import key_names, numpy_of
+from watersmeet.errors import BrokenPromiseError
+from watersmeet.metrics import Metrics
+from watersmeet.punctuated.constraints import ClusterTracker, OrderTracker, duplicate_keys
+from watersmeet.punctuated.intervals import Mask
+from watersmeet.punctuated.punctuation import PunctuatedRange, reason_of
+
+Tracker = ClusterTracker | OrderTracker
+
+
+class Violations:
+    """Checks the rows of one input and deals with those that break a promise."""
+
+    def __init__(self, name: str, mode: str, promises: PunctuatedRange, trackers: Sequence[Tracker]) -> None:
+        self.name, self.mode = name, mode
+        self.promises, self.trackers = promises, tuple(trackers)
+
+    def admit(
+        self, table: pa.Table, batch: int, metrics: Metrics, is_known: Callable[[pa.Table], Mask] | None
+    ) -> pa.Table:
+        """The rows to join: all of them, less what is diverted. `is_known` tells, for an input on which keys are
+        unique, which keys it has stored already."""
+        table = self._promised(table, batch, metrics)
+        for tracker in self.trackers:
+            kind = "clustered" if isinstance(tracker, ClusterTracker) else "ordered"
+            rule = "keys clustered" if kind == "clustered" else f"keys {_direction(tracker)}"
+            wrong = tracker.violations(table)
+            table = self._divert(
+                table, wrong, kind, batch, metrics, lambda _, rule=rule: f"input {self.name!r} has {rule}"
+            )
+        if is_known is not None:
+
+            def unique(_: pa.Table) -> str:
+                return f"every key at most once on input {self.name!r}"
+
+            # Which of several copies in one batch came first cannot be known: none of them is let in.
+            table = self._divert(table, duplicate_keys(table), "one_to_many", batch, metrics, unique)
+            table = self._divert(table, is_known(table), "one_to_many", batch, metrics, unique)
+        return table
+
+    def _promised(self, table: pa.Table, batch: int, metrics: Metrics) -> pa.Table:
+        sources = self.promises.find(table)
+
+        def promise(row: pa.Table) -> str:
+            return f"no row of input {self.name!r} with a key in {self.promises.explain(row)}"
+
+        for bits in np.unique(sources[sources > 0]).tolist():
+            wrong = self.promises.find(table) == bits
+            table = self._divert(table, wrong, reason_of(bits), batch, metrics, promise)
+        return table
+
+    def _divert(
+        self, table: pa.Table, wrong: Mask, reason: str, batch: int, metrics: Metrics, rule: Callable[[pa.Table], str]
+    ) -> pa.Table:
+        count = int(np.count_nonzero(wrong))
+        if not count:
+            return table
+        broken = table.filter(pa.array(wrong))
+        if self.mode == "raise":
+            row = broken.slice(int(np.argmin(numpy_of(broken.column("_hash")))), 1)
+            keys = [row.column(name)[0].as_py() for name in key_names(row.schema)]
+            key = keys[0] if len(keys) == 1 else tuple(keys)
+            raise BrokenPromiseError(
+                "punctuated_join",
+                expected=rule(row),
+                found=f"{count} row(s) that break this in batch {batch}, among them key {key!r}",
+                hint="Correct the source, or set on_violation to 'drop' (counted) or 'keep'; this batch is not committed.",
+            )
+        metrics.count(f"violations.{self.name}.{reason}", count)
+        metrics.event("violation", input=self.name, reason=reason, rows=count, mode=self.mode)
+        if self.mode == "drop":
+            return table.filter(pa.array(~wrong))
+        self.promises.void(broken, batch)
+        return table
+
+
+def _direction(tracker: Tracker) -> str:
+    return "ascending" if isinstance(tracker, OrderTracker) and tracker.ascending else "descending"
