@@ -1,0 +1,108 @@
+"""From a pipeline to DataFrames: sources, their columns, the join, the columns of the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from watersmeet.errors import PlanError
+from watersmeet.pipeline.config import Columns, LoadedPipeline, SourceConfig
+from watersmeet.pipeline.problems import Path, PipelineError
+
+
+@dataclass(frozen=True)
+class Built:
+    """The DataFrames of a pipeline."""
+
+    sources: dict[str, DataFrame]
+    joined: DataFrame
+    result: DataFrame
+
+
+def build(loaded: LoadedPipeline, session: SparkSession, state_dir: str | None = None) -> Built:
+    """Build everything; nothing is read or started. What Spark refuses is a `PipelineError` with its line."""
+    pipeline = loaded.pipeline
+    tables = pipeline.join.wiring.tables()
+    frames = {
+        name: _source(loaded, session, name, source, streaming=name not in tables)
+        for name, source in pipeline.sources.items()
+    }
+    with _blamed_on(loaded, ("join",)):
+        joined = pipeline.join.build(frames, state_dir or loaded.state_dir)
+    result = _columns(loaded, joined, pipeline.result, ("result",))
+    for index, column in enumerate(pipeline.sink.partition_by):
+        with _blamed_on(loaded, ("sink", "partition_by", index)):
+            result.select(column)
+    return Built(frames, joined, result)
+
+
+def _source(
+    loaded: LoadedPipeline, session: SparkSession, name: str, source: SourceConfig, *, streaming: bool
+) -> DataFrame:
+    place = ("sources", name)
+    with _blamed_on(loaded, place):
+        reader = session.readStream if streaming else session.read
+        reader = reader.options(**dict(source.options))
+        if source.table is not None:
+            return _columns(loaded, reader.table(source.table), source, place)
+        reader = reader.format(source.format)
+        if source.ddl is not None:
+            with _blamed_on(loaded, (*place, "schema")):
+                reader = reader.schema(StructType.fromDDL(source.ddl))
+        frame = reader.load(loaded.resolve(source.path)) if source.path else reader.load()
+    return _columns(loaded, frame, source, place)
+
+
+def _columns(loaded: LoadedPipeline, frame: DataFrame, columns: Columns, place: Path) -> DataFrame:
+    """Apply with_columns, where and select; an expression that Spark cannot analyse is blamed on its line."""
+    for name, expression in columns.with_columns.items():
+        with _blamed_on(loaded, (*place, "with_columns", name)):
+            frame = frame.withColumn(name, F.expr(expression))
+    for index, condition in enumerate(columns.where):
+        with _blamed_on(loaded, (*place, "where", index)):
+            frame = frame.where(condition)
+    if columns.select:
+        for index, expression in enumerate(columns.select):
+            with _blamed_on(loaded, (*place, "select", index)):
+                frame.selectExpr(expression)
+        frame = frame.selectExpr(*columns.select)
+    return frame
+
+
+@contextmanager
+def _blamed_on(loaded: LoadedPipeline, place: Path) -> Iterator[None]:
+    """Turn what Spark or Watersmeet says while building into a problem at a place of the file."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except PlanError as error:
+        raise PipelineError([loaded.problem(str(error), _option_place(loaded, place, str(error)))]) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise PipelineError([loaded.problem(first_lines(error), place)]) from error
+
+
+def _option_place(loaded: LoadedPipeline, place: Path, message: str) -> Path:
+    """An option error names its option: blame that line."""
+    match = re.search(r"a valid value for ([a-z_]+)", message)
+    return (*place, match[1]) if match and loaded.document and (*place, match[1]) in loaded.document.lines else place
+
+
+def first_lines(error: BaseException) -> str:
+    """What a Spark exception says, without the plan and the trace below it."""
+    text = str(getattr(error, "java_exception", None) or error) if isinstance(error, Py4JJavaError) else str(error)
+    kept = []
+    for line in text.splitlines():
+        if line.startswith(("'", "+-", "JVM stacktrace", "\tat ", "=== ")) or not line.strip():
+            break
+        kept.append(line.strip())
+    message = " ".join(kept) or type(error).__name__
+    return re.sub(r";?\s*(line \d+ pos \d+;?)?\s*SQLSTATE: \w+", "", message).rstrip(";, ")

@@ -1,0 +1,312 @@
+"""Pipelines as one set of models: what a file may say, what it means, and the text of the reference page.
+
+`load` reads a file, `Pipeline.model_validate` takes the same structure from Python. Unknown keys are errors everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from watersmeet.options import Duration
+from watersmeet.pipeline.document import Document
+from watersmeet.pipeline.families import Join, parse_join
+from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
+from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
+_PACKAGE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+\Z")
+
+
+def _checked_name(value: str) -> str:
+    if not _NAME.match(value):
+        raise ValueError(f"{value!r} is not a name: only letters, digits, '_' and '-' are allowed")
+    return value
+
+
+def _checked_package(value: str) -> str:
+    if not _PACKAGE.match(value):
+        raise ValueError(f"{value!r} is not of the form group:artifact:version")
+    return value
+
+
+def _spark_text(value: Any) -> Any:
+    """Options are text in Spark; YAML's numbers and booleans are written as Spark writes them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+OptionText = Annotated[str, BeforeValidator(_spark_text)]
+SparkOptions = Annotated[dict[str, OptionText], AfterValidator(ConnectorOptions)]
+Expressions = Annotated[list[str], BeforeValidator(_one_or_many)]
+
+
+class Config(BaseModel):
+    """Base of the models: no unknown keys, no changes, no values in error messages."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+
+class Columns(Config):
+    """What is done to the columns of a stream, in this order: with_columns, where, select."""
+
+    with_columns: dict[str, str] = Field(
+        default_factory=dict, description="New or replaced columns: name to Spark SQL expression."
+    )
+    where: Expressions = Field(
+        default_factory=list, description="Conditions in Spark SQL; rows must fulfil all of them."
+    )
+    select: Expressions = Field(
+        default_factory=list, description="Columns to keep, as Spark SQL expressions such as `id as order_id`."
+    )
+
+
+class SourceConfig(Columns):
+    """A stream, or a table for an operator that takes one, read by one of Spark's connectors."""
+
+    format: str | None = Field(None, description="The connector, by Spark's name: parquet, json, kafka, rate, delta, ...")
+    path: str | None = Field(None, description="Where the data is; relative to the pipeline file.")
+    table: str | None = Field(None, description="A table of Spark's catalog, in place of format and path.")
+    ddl: str | None = Field(
+        None, alias="schema", description="The columns as Spark SQL DDL; file formats need it to be read as a stream."
+    )
+    options: SparkOptions = Field(
+        default_factory=lambda: ConnectorOptions(), description="The connector's own options, by Spark's names."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_origin(self) -> Self:
+        if (self.table is None) == (self.format is None):
+            raise ValueError("give either format (with path and options) or table")
+        if self.table is not None and (self.path is not None or self.ddl is not None):
+            raise ValueError("a table has its own path and schema; remove them")
+        return self
+
+
+class SinkConfig(Config):
+    """Where the results go."""
+
+    format: str | None = Field(None, description="The connector, by Spark's name: parquet, kafka, delta, console, noop, ...")
+    path: str | None = Field(None, description="Where the results go; relative to the pipeline file.")
+    table: str | None = Field(None, description="A table of Spark's catalog, in place of path.")
+    mode: Literal["append", "update"] = Field("append", description="Spark's output mode.")
+    partition_by: Expressions = Field(default_factory=list, description="Columns that partition the output files.")
+    options: SparkOptions = Field(
+        default_factory=lambda: ConnectorOptions(), description="The connector's own options, by Spark's names."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_target(self) -> Self:
+        if self.table is None and self.format is None:
+            raise ValueError("give format (with path and options) or table")
+        return self
+
+
+class TriggerConfig(Config):
+    """When micro-batches run: exactly one of the three."""
+
+    processing_time: Duration | None = Field(None, ge=0, description="A micro-batch this often, for ever.")
+    available_now: Literal[True] | None = Field(
+        None, description="Everything that is there, in as many micro-batches as the sources' limits ask for, then end."
+    )
+    once: Literal[True] | None = Field(None, description="Everything that is there in one micro-batch, then end.")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"give exactly one of processing_time, available_now and once (found {found})")
+        return self
+
+    @property
+    def ends(self) -> bool:
+        """Whether a run ends by itself."""
+        return self.processing_time is None
+
+
+class Pipeline(Config):
+    """A whole pipeline file."""
+
+    name: Name = Field(description="The pipeline's name; its state and checkpoint are in a directory of that name.")
+    sources: dict[Name, SourceConfig] = Field(min_length=1, description="What is joined, by name.")
+    join: Annotated[Join, PlainValidator(parse_join), PlainSerializer(repr, return_type=str)] = Field(
+        description="The operator, its inputs and its options."
+    )
+    result: Columns = Field(default_factory=Columns, description="What is done to the columns of the result.")
+    sink: SinkConfig = Field(description="Where the results go.")
+    trigger: TriggerConfig = Field(
+        default_factory=lambda: TriggerConfig(processing_time=1_000_000),
+        description="When micro-batches run; every second if left out.",
+    )
+    finish: Literal["never", "when_drained"] = Field(
+        "never",
+        description="`when_drained`: once the sources are read, declare them ended, finish the join and end the run.",
+    )
+    drained_after: Duration = Field(
+        5_000_000,
+        ge=0,
+        description="With a processing_time trigger: how long all sources must be silent to count as read.",
+    )
+    work_dir: str = Field(
+        "watersmeet-work", description="Where state and checkpoint are kept, under the pipeline's name; relative to the file."
+    )
+    state_dir: str | None = Field(None, description="The join's state, if not under work_dir.")
+    checkpoint: str | None = Field(None, description="Spark's checkpoint, if not under work_dir.")
+    master: str | None = Field(None, description="The Spark master; `local[*]` if neither this nor --master is given.")
+    packages: list[Annotated[str, AfterValidator(_checked_package)]] = Field(
+        default_factory=list, description="Connectors to fetch: Maven coordinates, `group:artifact:version`."
+    )
+    conf: SparkOptions = Field(default_factory=lambda: ConnectorOptions(), description="Spark settings for this pipeline.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        used = self.join.wiring.sources()
+        for name, source in used.items():
+            if source not in self.sources:
+                raise PydanticCustomError(
+                    "unknown_source",
+                    "the join's input {input} is source {source}, which is not there; {near}",
+                    {"input": repr(name), "source": repr(source), "near": nearest(source, self.sources)},
+                )
+        idle = [name for name in self.sources if name not in {*used.values(), *self.join.wiring.tables()}]
+        if idle:
+            raise PydanticCustomError(
+                "unused_source", "source {source} is not used by the join", {"source": repr(idle[0])}
+            )
+        endless = [n for n, s in self.sources.items() if (s.format or "").startswith("rate")]
+        if endless and self.finish == "when_drained" and not self.trigger.ends:
+            raise PydanticCustomError(
+                "endless",
+                "source {source} never ends, so finish: when_drained would never come; use trigger: "
+                "available_now: true, or finish: never",
+                {"source": repr(endless[0])},
+            )
+        return self
+
+
+# The model behind each place of a file, for the nearest right name of an unknown key.
+_MODELS: dict[str, type[Config]] = {
+    "sources": SourceConfig, "sink": SinkConfig, "trigger": TriggerConfig, "result": Columns,
+}  # fmt: skip
+
+
+class LoadedPipeline:
+    """A pipeline with the document it came from: paths, lines and secrets."""
+
+    def __init__(self, pipeline: Pipeline, secrets: Secrets, document: Document | None, folder: FilePath) -> None:
+        self.pipeline = pipeline
+        self.secrets = secrets
+        self.document = document
+        self.folder = folder
+
+    def resolve(self, path: str) -> str:
+        """A path of the file: relative ones start at the file's folder, URIs and absolute ones stay."""
+        if "://" in path or path.startswith(("file:", "/")):
+            return path
+        return str((self.folder / path).resolve())
+
+    def _work(self, name: str) -> str:
+        return f"{self.resolve(self.pipeline.work_dir).rstrip('/')}/{self.pipeline.name}/{name}"
+
+    @property
+    def state_dir(self) -> str:
+        """Where the join keeps its state."""
+        given = self.pipeline.state_dir
+        return self.resolve(given) if given else self._work("state")
+
+    @property
+    def checkpoint(self) -> str:
+        """Where Spark keeps its checkpoint."""
+        given = self.pipeline.checkpoint
+        return self.resolve(given) if given else self._work("checkpoint")
+
+    def problem(self, message: str, path: Path) -> Problem:
+        """A problem at a place of the pipeline."""
+        text = self.secrets.redact(message)
+        return self.document.problem(text, path) if self.document else Problem(text, path)
+
+
+def load(file: str | FilePath) -> LoadedPipeline:
+    """Read and validate a pipeline file; everything that is wrong with it in one `PipelineError`."""
+    path = FilePath(file)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise PipelineError([Problem(f"cannot be read: {reason}", file=str(file))]) from None
+    document = Document(text, str(file))
+    return _loaded(document.data, path.resolve().parent, document)
+
+
+def from_dict(data: dict[str, Any], folder: str | FilePath = ".") -> LoadedPipeline:
+    """The same from a structure made in Python; relative paths start at `folder`."""
+    return _loaded(data, FilePath(folder).resolve(), None)
+
+
+def _loaded(data: Any, folder: FilePath, document: Document | None) -> LoadedPipeline:
+    secrets = Secrets(folder=folder)
+    problems: list[Problem] = []
+    place = document.problem if document else lambda message, path: Problem(message, path)
+    resolved = _resolve(data, (), secrets, problems, place)
+    secrets.note_all("", resolved)
+    if not isinstance(resolved, dict):
+        problems.append(place("a pipeline is a mapping with name, sources, join and sink", ()))
+    if problems:
+        raise PipelineError(problems)
+    try:
+        return LoadedPipeline(Pipeline.model_validate(resolved), secrets, document, folder)
+    except ValidationError as error:
+        found = [place(secrets.redact(_message(one)), _place(one["loc"])) for one in error.errors(include_url=False)]
+        raise PipelineError(sorted(found, key=lambda problem: problem.line)) from None
+
+
+def _resolve(value: Any, path: Path, secrets: Secrets, problems: list[Problem], place: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolve(inner, (*path, key), secrets, problems, place) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolve(inner, (*path, i), secrets, problems, place) for i, inner in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    try:
+        return secrets.resolve(value)
+    except UnresolvedReferenceError as error:
+        problems.append(place(str(error), path))
+        return value
+
+
+def _place(location: tuple[str | int, ...]) -> Path:
+    """Pydantic's location without its own additions (such as `[key]` for a mapping's key)."""
+    return tuple(part for part in location if part != "[key]")
+
+
+def _message(error: Any) -> str:
+    location = _place(error["loc"])
+    if error["type"] == "extra_forbidden":
+        model = Pipeline if len(location) == 1 else _MODELS.get(str(location[0]), Pipeline)
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return f"unknown key; {nearest(str(location[-1]), known)}"
+    if error["type"] == "missing":
+        return "missing"
+    message: str = error["msg"].removeprefix("Value error, ")
+    return message[:1].lower() + message[1:] if message.startswith(("Input ", "Give ")) else message

@@ -1,0 +1,88 @@
+"""A YAML file as plain data, with the line of every key and value.
+
+YAML 1.2 rules for plain words: only `true` and `false` are booleans, so that `on:` is a key like any other, and dates
+stay text. A key given twice is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from watersmeet.pipeline.problems import Path, PipelineError, Problem
+
+_NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader with the plain words of YAML 1.2's core schema."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as PyYAML has it)
+
+
+for _tag, _pattern, _first in (
+    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    (_INT, r"[-+]?[0-9]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (_FLOAT, r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
+
+
+class Document:
+    """Data and lines. `line(path)` gives the line of the nearest thing that the file has."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.lines: dict[Path, int] = {(): 1}
+        self._problems: list[Problem] = []
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            self.data: Any = None if root is None else self._value(loader, root, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            message = f"not valid YAML: {error.problem or error.context}"
+            raise PipelineError([Problem(message, (), mark.line + 1 if mark else 1, file)]) from None
+        finally:
+            loader.dispose()
+        if self._problems:
+            raise PipelineError(self._problems)
+
+    def line(self, path: Path) -> int:
+        """The line of a key, or of the nearest enclosing one."""
+        while path not in self.lines:
+            path = path[:-1]
+        return self.lines[path]
+
+    def problem(self, message: str, path: Path) -> Problem:
+        """A problem at a place of this document."""
+        return Problem(message, path, self.line(path), self.file)
+
+    def _value(self, loader: _Loader, node: yaml.Node, path: Path) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(loader, node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(loader, item, (*path, index)) for index, item in enumerate(node.value)]
+        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, path: Path) -> dict[Hashable, Any]:
+        result: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                self._problems.append(Problem(f"keys must be text, found {key!r}", path, line, self.file))
+                continue
+            if key in result:
+                self._problems.append(
+                    Problem(f"given twice, first on line {self.lines[*path, key]}", (*path, key), line, self.file)
+                )
+                continue
+            self.lines[*path, key] = line
+            result[key] = self._value(loader, value_node, (*path, key))
+        return result

@@ -1,0 +1,196 @@
+"""Where a running join stands: Spark's progress reports and the join's own manifests, put together.
+
+`ProgressTracker.update` is called a few times a second with the query's newest reports and returns a `Snapshot`, which
+the displays draw. Rates are over the last seconds of wall time; everything else is counted by the join itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from watersmeet.errors import StateError
+from watersmeet.pipeline.history import BatchRecord, History
+from watersmeet.state.directory import StateDir
+
+RATE_SECONDS = 10.0
+# An input is called stalled when it has been silent this long (and is not known to have ended).
+STALL_SECONDS = 3.0
+
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class InputProgress:
+    """One input: rows so far, rows per second now, what waits at the source, and whether anything comes."""
+
+    name: str
+    rows: int
+    rate: float
+    lag: str | None
+    state: str  # "flowing", "stalled" or "ended"
+    silent_seconds: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a display shows."""
+
+    name: str
+    phase: str  # "starting", "reading", "finishing", "done"
+    elapsed: float
+    batch: int | None
+    batch_seconds: float
+    inputs: tuple[InputProgress, ...]
+    results: int
+    result_rate: float
+    resident_bytes: int
+    spilled_bytes: int
+    state_rows: int
+    budget: int | None
+    doing: str
+    remaining: str | None
+    counters: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+
+class Rate:
+    """Amounts per second over the last `RATE_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, amount: int) -> None:
+        """Count `amount` at `now`."""
+        self._seen.append((now, amount))
+
+    def at(self, now: float, since: float) -> float:
+        """The rate at `now`, for something that runs since `since`."""
+        while self._seen and self._seen[0][0] < now - RATE_SECONDS:
+            self._seen.popleft()
+        span = min(RATE_SECONDS, max(now - since, 1.0))
+        return sum(amount for _, amount in self._seen) / span
+
+
+class ProgressTracker:
+    """Follows one run of a join.
+
+    `lags` gives what waits at each source, by input name, and is asked once per update; `budget` is the join's memory
+    in bytes, if it has a limit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        state_dir: str,
+        inputs: Sequence[str],
+        *,
+        budget: int | None = None,
+        lags: Callable[[], Mapping[str, str]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.inputs = list(inputs)
+        self.budget = budget
+        self.phase = "starting"
+        self.history = History(StateDir(state_dir))
+        self._lags = lags
+        self._clock = clock
+        self._started = clock()
+        self._rows: Counter[str] = Counter()
+        self._results = 0
+        self._rates = {name: Rate() for name in self.inputs}
+        self._result_rate = Rate()
+        self._last_rows = dict.fromkeys(self.inputs, self._started)
+        self._batch_seconds = 0.0
+        self._take_earlier_runs()
+
+    def _take_earlier_runs(self) -> None:
+        """Totals of earlier runs of this join count, their rates do not."""
+        for record in self._refresh():
+            self._rows.update(record.rows_in)
+            self._results += record.rows_out
+
+    def _refresh(self) -> list[BatchRecord]:
+        try:
+            return self.history.refresh()
+        except StateError:  # a view never stops a run; the run itself reports what is wrong with the state
+            return []
+
+    def update(self, reports: Sequence[Report] = ()) -> Snapshot:
+        """The situation now, given Spark's newest progress reports."""
+        now = self._clock()
+        for report in reports:
+            if "addBatch" in report.get("durationMs", {}):
+                self._batch_seconds = report["durationMs"].get("triggerExecution", 0) / 1000
+        for record in self._refresh():
+            for name, rows in record.rows_in.items():
+                self._rows[name] += rows
+                if name in self._rates:
+                    self._rates[name].add(now, rows)
+                if rows:
+                    self._last_rows[name] = now
+            self._results += record.rows_out
+            self._result_rate.add(now, record.rows_out)
+        return self._snapshot(now)
+
+    def _snapshot(self, now: float) -> Snapshot:
+        last = self.history.batches[max(self.history.batches)] if self.history.batches else None
+        lags = self._lags()
+        return Snapshot(
+            name=self.name,
+            phase=self.phase,
+            elapsed=now - self._started,
+            batch=last.batch if last else None,
+            batch_seconds=self._batch_seconds,
+            inputs=tuple(self._input(name, lags.get(name), now) for name in self.inputs),
+            results=self._results,
+            result_rate=self._result_rate.at(now, self._started),
+            resident_bytes=last.resident_bytes if last else 0,
+            spilled_bytes=last.spilled_bytes if last else 0,
+            state_rows=last.state_rows if last else 0,
+            budget=self.budget,
+            doing=doing(self.phase, last),
+            remaining=self._remaining(lags, last),
+            counters=dict(last.counters) if last else {},
+        )
+
+    def _input(self, name: str, lag: str | None, now: float) -> InputProgress:
+        silent = now - self._last_rows[name]
+        state = "ended" if name in self.history.ended else "stalled" if silent >= STALL_SECONDS else "flowing"
+        return InputProgress(name, self._rows[name], self._rates[name].at(now, self._started), lag, state, silent)
+
+    def _remaining(self, lags: Mapping[str, str], last: BatchRecord | None) -> str | None:
+        """What is known to be left: unread data at the sources, then data on disk that the end of the join reads."""
+        waiting = [f"{name}: {lag}" for name, lag in lags.items() if not lag.startswith("0 ")]
+        if last and last.spilled_bytes and not self.history.finished:
+            waiting.append(f"{format_bytes(last.spilled_bytes)} on disk")
+        return ", ".join(waiting) or None
+
+
+def doing(phase: str, last: BatchRecord | None) -> str:
+    """What the operator did in its newest batch, in its own words: the kinds of its decisions, most frequent first."""
+    if last is None:
+        return "waiting for the first batch"
+    stage = "arrival" if any(last.rows_in.values()) else "finish" if phase == "finishing" else "idle"
+    kinds = [f"{kind} x{count}" if count > 1 else kind for kind, count in last.events.most_common(4)]
+    return f"{stage}: {', '.join(kinds)}" if kinds else stage
+
+
+def format_bytes(size: float) -> str:
+    """A size for people.
+
+    >>> format_bytes(950), format_bytes(256_000_000)
+    ('950 B', '256.0 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

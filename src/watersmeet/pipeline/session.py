@@ -1,0 +1,52 @@
+"""The Spark session of a pipeline: any master, or the one that `spark-submit` has already started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from watersmeet.pipeline.config import LoadedPipeline
+from watersmeet.spark.session import JOIN_SETTINGS, local_session
+
+# What Spark itself must not print: the names that Watersmeet takes for secrets, in Java's regular expressions.
+_REDACTION = r"(?i)pass(word|wd|phrase)?|pwd|secret|token|credential|jaas|signature|private|[._-]?key\b"
+# A report at least every second while nothing comes: that is how a pipeline learns that its sources are read.
+_STREAMING = {"spark.sql.streaming.noDataProgressEventInterval": "1000"}
+
+
+def under_spark_submit() -> bool:
+    """Whether `spark-submit` runs this process: then it has the master and the settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def start_session(
+    loaded: LoadedPipeline, *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start (or get) the session for a pipeline. What is given here wins over what the file says."""
+    pipeline = loaded.pipeline
+    settings = {
+        "spark.redaction.regex": _REDACTION,
+        "spark.sql.redaction.options.regex": _REDACTION,
+        **_STREAMING,
+        **pipeline.conf,
+        **(conf or {}),
+    }
+    if pipeline.packages:
+        given = [text for text in [settings.get("spark.jars.packages")] if text]
+        settings["spark.jars.packages"] = ",".join([*given, *pipeline.packages])
+    chosen = master or pipeline.master or settings.pop("spark.master", None)
+    if not under_spark_submit() and (chosen or "local").startswith("local"):
+        session = local_session(pipeline.name, config={**settings, "spark.master": chosen or "local[*]"})
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName(pipeline.name)
+        for name, value in {**JOIN_SETTINGS, **settings, **({"spark.master": chosen} if chosen else {})}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    if not under_spark_submit():
+        # Spark logs a failed query with all its options; the pipeline reports the failure itself, without secrets.
+        session.sparkContext.setLogLevel("OFF")
+    return session
