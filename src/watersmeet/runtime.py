@@ -38,7 +38,7 @@ def run_batch(
     operator = build(plan, space)
     operator.ended, operator.finished = dict(before.ended), before.finished
     if before.version >= 0:
-        operator.restore(OperatorState(store.runs(before, session), before.values))
+        operator.restore(OperatorState(store.runs(before, session), before.values, before.history))
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0

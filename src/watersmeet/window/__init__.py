@@ -1,0 +1,1 @@
+"""Window joins: two unbounded streams, each with a moving window of its own."""

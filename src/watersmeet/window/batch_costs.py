@@ -1,0 +1,105 @@
+"""What a window costs per batch in this implementation, with hash or nested loops.
+
+The paper's model (`cost_model`) counts rows touched, one arrival at a time. Here a batch of probes meets a window at
+once, expired runs are dropped unread, and the kernels are vectorised; what decides is how much it costs to index the
+rows that come against how much it costs to scan the window for a batch of probes. The structure of the model is the
+paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
+
+    hash    n (arrange + w merge)  +  f (R call + s filter + min(s, m) h probe)
+    loop    n w append             +  f (R call + N filter + N h order + N h probe)
+
+    n   rows inserted a batch          N   rows in the window        R   runs it is kept in
+    m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
+    f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows that are probed
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from watersmeet.state.tiers import FANOUT
+
+# Runs are bounded to this fraction of the time a window spans, so that they expire whole.
+SLICES = 8
+
+
+class KernelCosts(BaseModel):
+    """Nanoseconds per row of the kernels (`call`: per run that is probed), measured by `watersmeet calibrate`.
+
+    The defaults are those of the machine that the published figures come from.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arrange: float = Field(default=110.0, ge=0)
+    """Putting an arriving row in its place by (hash, time); 0 where rows arrive sorted."""
+    index: float = Field(default=110.0, ge=0)
+    """The same for a row of an unsorted run, when it is indexed later."""
+    merge: float = Field(default=160.0, ge=0)
+    """Merging a row of a sorted run into a larger one."""
+    append: float = Field(default=12.0, ge=0)
+    """Copying a row of an unsorted run into a larger one."""
+    filter: float = Field(default=2.5, ge=0)
+    """Testing a row against the filter of the keys that are looked for."""
+    order: float = Field(default=60.0, ge=0)
+    """Ordering a row of an unsorted run that passed the filter."""
+    probe: float = Field(default=110.0, ge=0)
+    """Looking a row up in the other side."""
+    call: float = Field(default=90_000.0, ge=0)
+    """Probing one run, however few rows it has."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One window and those who probe it, per batch."""
+
+    inserted: float
+    probes: float
+    rows: float
+    keys: float
+    runs: float
+    probing: float = 1.0
+
+    @property
+    def hit_share(self) -> float:
+        """The share of the window's rows whose key is among a batch's probes."""
+        return -math.expm1(-self.probes / self.keys) if self.keys else 0.0
+
+    @property
+    def rewrites(self) -> float:
+        """How often a row is merged into a larger run while it is in the window."""
+        batches = self.rows / self.inserted / SLICES if self.inserted else 0.0
+        return 1 + math.floor(math.log(batches, FANOUT)) if batches > 1 else 0.0
+
+
+def hash_cost(load: Load, costs: KernelCosts) -> float:
+    """Nanoseconds per batch for a window of sorted runs."""
+    runs = max(load.runs, 1.0)
+    looked_up = runs * min(load.probes, load.rows / runs)
+    found = min(looked_up, load.probes * runs) * max(load.hit_share, min(1.0, load.rows / runs / max(load.keys, 1.0)))
+    insert = load.inserted * (costs.arrange + load.rewrites * costs.merge)
+    probe = runs * costs.call + looked_up * costs.filter + min(found, looked_up) * costs.probe
+    return insert + load.probing * probe
+
+
+def loop_cost(load: Load, costs: KernelCosts) -> float:
+    """Nanoseconds per batch for a window of runs as they came, scanned by every batch of probes."""
+    runs = max(load.runs, 1.0)
+    candidates = load.rows * load.hit_share
+    looked_up = runs * min(load.probes, candidates / runs)
+    insert = load.inserted * load.rewrites * costs.append
+    probe = runs * costs.call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
+    return insert + load.probing * probe
+
+
+def index_cost(rows: int, costs: KernelCosts) -> float:
+    """Nanoseconds to index a run that has been scanned so far."""
+    return rows * costs.index
+
+
+def scan_cost(rows: int, candidates: int, costs: KernelCosts) -> float:
+    """Nanoseconds that one scan of an unsorted run took more than probing an indexed one."""
+    return rows * costs.filter + candidates * costs.order

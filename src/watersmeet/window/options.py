@@ -1,0 +1,89 @@
+"""The options of a window join, validated in one place."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from watersmeet.options import Duration, Options, Size
+from watersmeet.window.batch_costs import KernelCosts
+
+# Times and windows are added to each other in 64 bits of microseconds.
+MAX_DURATION = 10_000 * 365 * 86_400 * 10**6
+
+Algorithm = Literal["auto", "HH", "HN", "NH", "NN"]
+Overload = Literal["keep", "shed", "shrink"]
+Shedding = Literal["equal", "rate", "inverse_rate", "window", "inverse_window", "left", "right"]
+MemorySplit = Literal["optimal", "left", "right", "rate", "inverse_rate", "equal"]
+
+
+class WindowOptions(Options):
+    """Options of `window_join`.
+
+    >>> options = WindowOptions(window="60 s", lateness="10 s")
+    >>> options.window, options.lateness
+    ((60000000, 60000000), 10000000)
+    """
+
+    TUNING: ClassVar[frozenset[str]] = frozenset(
+        {"algorithm", "service_rate", "memory", "on_overload", "shedding", "memory_split", "costs", "cores"}
+    )
+
+    window: tuple[Duration, Duration]
+    """How long rows of the left and of the right input are joined with rows that come after them."""
+    time: tuple[str, str] | None = None
+    """The time columns of both inputs; None for the arrival clock."""
+    time_columns: tuple[str, str] | None = None
+    """The time columns under their internal names; filled in when the columns are resolved."""
+    lateness: Duration = 10 * 10**6
+    """How far behind its input's newest time a row may come and still find everything."""
+    algorithm: Algorithm = "auto"
+    """The structure of the left, then of the right window: H for hash, N for nested loops."""
+    on_overload: Overload = "keep"
+    """What gives way when rows come too fast or do not fit: nothing, rows, or the windows."""
+    service_rate: float | None = Field(default=None, gt=0)
+    """Rows per second that the whole join can take; None to estimate it from earlier batches."""
+    memory: Size | None = Field(default=None, gt=0)
+    """Bytes for the rows held in memory, all partitions together."""
+    shedding: Shedding = "equal"
+    """How the service rate is divided between the inputs when rows are shed."""
+    memory_split: MemorySplit = "optimal"
+    """How the memory is divided between the windows when they shrink."""
+    costs: KernelCosts | None = None
+    """Calibrated costs of this machine; None for those of the reference machine."""
+    cores: int | None = Field(default=None, gt=0)
+    """How many partitions are computed at once; None for all. Of use when the service rate is estimated."""
+
+    @field_validator("window", mode="before")
+    @classmethod
+    def _both_windows(cls, value: Any) -> Any:
+        return (value, value) if isinstance(value, str | int) else value
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _both_times(cls, value: Any) -> Any:
+        return (value, value) if isinstance(value, str) else value
+
+    @field_validator("window")
+    @classmethod
+    def _windows_in_range(cls, value: tuple[int, int]) -> tuple[int, int]:
+        for side, length in zip(("left", "right"), value, strict=True):
+            if not 0 <= length <= MAX_DURATION:
+                raise ValueError(f"the {side} window must be between 0 and 10,000 years")
+        return value
+
+    @field_validator("lateness")
+    @classmethod
+    def _lateness_in_range(cls, value: int) -> int:
+        if not 0 <= value <= MAX_DURATION:
+            raise ValueError("lateness must be between 0 and 10,000 years")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.on_overload == "shrink" and self.memory is None:
+            raise ValueError("on_overload='shrink' needs memory=..., the size the windows must shrink to")
+        if self.service_rate is not None and self.on_overload == "keep":
+            raise ValueError("service_rate has an effect only with on_overload='shed' or 'shrink'")
+        return self

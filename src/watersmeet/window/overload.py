@@ -1,0 +1,237 @@
+"""What gives way when rows come too fast or do not fit in memory, and the account of it.
+
+keep      nothing: runs that expire soonest go to disk and are still probed
+shed      rows, when they come faster than the service rate; memory as with keep
+shrink    the windows, until they fit in memory; with a service rate, rows as well, both chosen together (Eq. 14)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watersmeet.metrics import Metrics
+from watersmeet.state.run import Run
+from watersmeet.window.choice import moving
+from watersmeet.window.cost_model import Stream, output_rate
+from watersmeet.window.memory_split import Demand, regulate, slower_first, split
+from watersmeet.window.options import WindowOptions
+from watersmeet.window.shedding import ServiceRate, expected_loss, kept, regulated, share_of_left
+from watersmeet.window.stored_window import Rows, StoredWindow
+
+# Cutting a window by rows can leave too many bytes when rows differ in size; then a little more is cut.
+CUTS = (1.0, 0.9, 0.75, 0.5, 0.0)
+
+
+class Overload:
+    """Sheds, shrinks or spills, as the options say; one partition's part of the service rate and of the memory."""
+
+    def __init__(self, options: WindowOptions, partitions: int, names: tuple[str, str]) -> None:
+        self.options = options
+        self.names = names
+        self.lengths = dict(zip(names, (length / 1e6 for length in options.window), strict=True))
+        self.memory = None if options.memory is None else options.memory // partitions
+        given = None if options.service_rate is None else options.service_rate / partitions
+        self.service = ServiceRate(given, parallel=min(1.0, (options.cores or partitions) / partitions))
+        self.history: list[Mapping[str, Any]] = []
+        self.rows: dict[str, float] = {}  # average rows a batch
+        self.row_bytes: dict[str, float] = {}
+        self.first: str | None = None  # the window that is served first
+        self.budgets: tuple[float, float] | None = None  # bytes, when they were chosen with the rates
+        self.account: dict[str, float] = {}
+
+    # -- rows
+
+    def shed(
+        self, arrived: dict[str, Rows], batch: int, interval: float, metrics: Metrics, keys: Mapping[str, float]
+    ) -> dict[str, Rows]:
+        """The rows that are let in; `interval` is the time in which they came, in seconds."""
+        self.budgets = None
+        counts = {name: len(rows) for name, rows in arrived.items()}
+        if any(counts.values()):
+            self.rows = {name: moving(self.rows.get(name), count) for name, count in counts.items()}
+        wanted = self.options.on_overload == "shed" or (
+            self.options.on_overload == "shrink" and self.options.service_rate is not None
+        )
+        if not wanted or interval <= 0:
+            return arrived
+        self.service.learn(self.history, interval)
+        service_rate = self.service.rate()
+        left, right = (counts[name] / interval for name in self.names)
+        if service_rate is None or left + right <= service_rate:
+            return arrived
+        allowed = self._regulated(left, right, service_rate)
+        let_in = dict(arrived)
+        for name, rate, limit in zip(self.names, (left, right), allowed, strict=True):
+            if limit < rate:
+                rows = arrived[name]
+                let_in[name] = rows.select(kept(rows.content, batch, limit / rate))
+        self._account(arrived, let_in, (left, right), allowed, interval, metrics, keys)
+        metrics.event(
+            "shed",
+            service_rate=service_rate,
+            rates=[left, right],
+            regulated=list(allowed),
+            strategy=self.options.shedding,
+        )
+        return let_in
+
+    def _regulated(self, left: float, right: float, service_rate: float) -> tuple[float, float]:
+        options, sizes = self.options, [self.row_bytes.get(name, 1.0) for name in self.names]
+        together = options.on_overload == "shrink" and (options.memory_split, options.shedding) == ("optimal", "equal")
+        if together and self.memory is not None:
+            demands = [
+                Demand(rate, self.lengths[name], size)
+                for name, rate, size in zip(self.names, (left, right), sizes, strict=True)
+            ]
+            best = regulate(demands[0], demands[1], service_rate, self.memory)
+            self.budgets = best.bytes
+            return best.rates
+        lengths = (self.lengths[self.names[0]], self.lengths[self.names[1]])
+        return regulated(left, right, service_rate, share_of_left(options.shedding, left, right, lengths))
+
+    def _account(
+        self,
+        arrived: Mapping[str, Rows],
+        let_in: Mapping[str, Rows],
+        rates: tuple[float, float],
+        allowed: tuple[float, float],
+        interval: float,
+        metrics: Metrics,
+        keys: Mapping[str, float],
+    ) -> None:
+        for name in self.names:
+            offered, dropped = len(arrived[name]), len(arrived[name]) - len(let_in[name])
+            metrics.count(f"shed.{name}", dropped)
+            metrics.count("shed_rows", dropped)
+            metrics.gauge(f"shed_share.{name}", dropped / offered if offered else 0.0)
+            self._add(f"shed.{name}", dropped)
+        streams = [
+            Stream(rate, self.lengths[name], max(keys[name], 1.0)) for name, rate in zip(self.names, rates, strict=True)
+        ]
+        share = expected_loss(rates, allowed)
+        lost = share * output_rate(streams[0], streams[1]) * interval
+        metrics.gauge("expected_loss_share", share)
+        metrics.gauge("expected_results_lost", lost)
+        self._add("expected_results_lost", lost)
+
+    def _add(self, name: str, amount: float) -> None:
+        self.account[name] = self.account.get(name, 0) + amount
+
+    # -- memory
+
+    def stay_within_memory(
+        self,
+        stored: dict[str, StoredWindow],
+        windows: Mapping[str, int],
+        bounds: Mapping[str, int | None],
+        metrics: Metrics,
+    ) -> None:
+        """Spill or shrink until the rows in memory are within the budget. `bounds`: what each window waits for."""
+        for name, window in stored.items():
+            if window.nbytes:
+                self.row_bytes[name] = window.nbytes / sum(run.rows for run in window.resident)
+        if self.memory is None:
+            return
+        if self.options.on_overload == "shrink":
+            self._shrink(stored, self.memory, metrics)
+            self._report_windows(stored, windows, bounds, metrics)
+        else:
+            self._spill(stored, self.memory, windows, bounds, metrics)
+
+    def _spill(
+        self,
+        stored: dict[str, StoredWindow],
+        memory: int,
+        windows: Mapping[str, int],
+        bounds: Mapping[str, int | None],
+        metrics: Metrics,
+    ) -> None:
+        def life(name: str, run: Run) -> int:
+            """How long a run will still be probed; one that waits for an input not yet seen is not probed at all."""
+            bound = bounds[name]
+            return int(run.attributes["to"]) + windows[name] - bound if bound is not None else -1
+
+        while sum(window.nbytes for window in stored.values()) > memory:
+            name, run = min(
+                ((name, run) for name, window in stored.items() for run in window.resident),
+                key=lambda one: (life(*one), one[1].attributes["from"], one[1].rows, one[0]),
+            )
+            metrics.count("spilled_runs")
+            metrics.count("spilled_rows", run.rows)
+            stored[name].spill(run)
+
+    def _shrink(self, stored: dict[str, StoredWindow], memory: int, metrics: Metrics) -> None:
+        if sum(window.nbytes for window in stored.values()) <= memory:
+            return
+        for window in stored.values():
+            window.compact(to_the_row=True)
+        rates = [self.rows.get(name, 0.0) * self.row_bytes.get(name, 1.0) for name in self.names]
+        if self.first not in self.names or rates[0] != rates[1]:
+            first = slower_first(rates[0], rates[1], None if self.first is None else self._side(self.first))
+            self.first = self.names[0] if first == "left" else self.names[1]
+        for cut in CUTS:
+            sizes = [stored[name].nbytes for name in self.names]
+            if sum(sizes) <= memory:
+                return
+            budgets = self._budgets((sizes[0], sizes[1]), (rates[0], rates[1]), memory * cut)
+            for name, size, budget in zip(self.names, sizes, budgets, strict=True):
+                if size > budget:
+                    self._cut(stored[name], budget / size, metrics)
+
+    def _side(self, name: str) -> str:
+        return "left" if name == self.names[0] else "right"
+
+    def _budgets(self, sizes: tuple[float, float], rates: tuple[float, float], memory: float) -> tuple[float, float]:
+        if self.budgets is None:
+            assert self.first is not None
+            return split(self.options.memory_split, self._side(self.first), rates, sizes, memory)
+        total = sum(self.budgets)
+        share = self.budgets[0] / total if total else 0.5
+        left = min(sizes[0], memory * share)
+        right = min(sizes[1], memory - left)
+        return min(sizes[0], memory - right), right
+
+    def _cut(self, window: StoredWindow, share: float, metrics: Metrics) -> None:
+        before = sum(run.rows for run in window.resident)
+        window.expire(window.newest(int(before * share)))
+        window.compact(to_the_row=True)
+        evicted = before - sum(run.rows for run in window.resident)
+        metrics.count(f"evicted_rows.{window.name}", evicted)
+        self._add(f"evicted_rows.{window.name}", evicted)
+
+    def _report_windows(
+        self,
+        stored: Mapping[str, StoredWindow],
+        windows: Mapping[str, int],
+        bounds: Mapping[str, int | None],
+        metrics: Metrics,
+    ) -> None:
+        effective = {}
+        for name, window in stored.items():
+            bound, horizon = bounds[name], window.horizon
+            length = windows[name] if bound is None or horizon is None else bound - horizon
+            effective[name] = min(max(length, 0), windows[name])
+            metrics.gauge(f"effective_window_us.{name}", effective[name])
+            window.narrow(effective[name])
+        total = sum(windows.values())
+        metrics.gauge("expected_loss_share.windows", 1 - sum(effective.values()) / total if total else 0.0)
+
+    # -- state
+
+    def as_json(self) -> dict[str, Any]:
+        """For the state."""
+        return {
+            "rows": self.rows,
+            "row_bytes": self.row_bytes,
+            "first": self.first,
+            "account": self.account,
+            "seen": [list(one) for one in self.service.seen],
+        }
+
+    def restore(self, saved: Mapping[str, Any], history: list[Mapping[str, Any]]) -> None:
+        """Take up the saved state; `history` is what the driver recorded of earlier batches."""
+        self.rows, self.row_bytes = dict(saved["rows"]), dict(saved["row_bytes"])
+        self.first, self.account = saved["first"], dict(saved["account"])
+        self.service.seen = [(int(rows), float(work), float(until)) for rows, work, until in saved["seen"]]
+        self.history = history
