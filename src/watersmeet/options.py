@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from watersmeet.errors import OptionError
+from watersmeet.plan import JoinPlan
 
 _SIZES = {
     "b": 1,
@@ -90,6 +91,9 @@ class Options(BaseModel):
                 found=f"{first['input']!r} ({reason})",
                 hint=f"Correct {name}; the reference lists what it may be.",
             ) from None
+
+    def check_plan(self, who: str, plan: JoinPlan) -> None:
+        """Fail with an `OptionError` if the options do not fit the join's inputs or partitions."""
 
     def identity(self) -> dict[str, Any]:
         """The options that decide what the state means, in JSON form."""

@@ -8,9 +8,9 @@ Semantics     inner equi-join of two inputs; each pair once, in whichever of the
 Input         rows with a null key match nothing and are not kept.
 State         per input `ResidentRows`; `SpilledRows` of both; arrival rates; pairs owed per task. After a batch the
               resident rows leave room for a batch as large as this one within the budget.
-Cost          arrival: as the symmetric join, with less to probe; a flushed row is written once more. Idle batches read and
-              write up to `idle_pages` pages (the last task is finished). Clean-up reads what is on disk once, and in
-              steps: its memory does not grow with the bucket, only with the rows of one key.
+Cost          arrival: as the symmetric join, with less to probe; a flushed row is written once more. Idle batches
+              read and write up to `idle_pages` pages (the last task is finished). Clean-up reads what is on disk once,
+              and in steps: its memory does not grow with the bucket, only with the rows of one key.
 State machine
               rows            no rows for `idle_after`          all inputs ended
         +--> arrival --+--> next_task() -> md | dd --+--> clean-up --> finished, state empty
@@ -81,10 +81,10 @@ class BudgetedJoin(Operator):
         self.expected = ExpectedResults(options.buckets)
         self.rates = ArrivalRates(2, options.buckets, decay=options.decay, unit=options.rate_unit)
         self.flushing = POLICIES[options.flush_policy](concurrent=self.concurrent_flush)
-        self.tasks = DiskTasks(
-            plan, space, self.buckets, (self.resident[0], self.resident[1]), self.spilled, self.expected, options.page_rows
-        )
+        memory = (self.resident[0], self.resident[1])
+        self.tasks = DiskTasks(plan, space, self.buckets, memory, self.spilled, self.expected, options.page_rows)
         self.batch = -1
+        self.clock = 0  # the latest batch time seen; a partition that gets neither rows nor a tick sees none
         self.last_arrival: int | None = None  # time of the last batch with rows
 
     @abstractmethod
@@ -95,12 +95,12 @@ class BudgetedJoin(Operator):
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """Rows meet the rows in memory and each other; then they are stored, and memory is flushed if it is full."""
-        self.batch = batch.number
+        self.batch, self.clock = batch.number, max(self.clock, batch.time)
         arrived = [self._arrived(batch, name) for name in self.names]
         counts = np.stack([self.buckets.counts(hashes_of(table)) for table in arrived])
-        self.rates.observe(counts, batch.time)
+        self.rates.observe(counts, self.clock)
         if counts.any():
-            self.last_arrival = batch.time
+            self.last_arrival = self.clock
             yield from self._counted("arrival", self._arrival_stage(arrived))
             held = np.stack([rows.counts for rows in self.resident])
             met = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
@@ -191,9 +191,7 @@ class BudgetedJoin(Operator):
         for bucket in sorted(serials[0].keys() | serials[1].keys()):
             self.spilled.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)))
 
-    def _leaving(
-        self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]
-    ) -> dict[int, list[pa.Table]]:
+    def _leaving(self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]) -> dict[int, list[pa.Table]]:
         """Take victims' rows out of memory; what they are owed is from now on owed by dd-tasks."""
         rows, leaving = self.resident[index], {}
         for victim in sorted(victims, key=lambda victim: victim.bucket):
@@ -229,7 +227,7 @@ class BudgetedJoin(Operator):
 
     def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
         """Tasks, one after the other, until the batch's pages are used or nothing is left to find (Fig. 3)."""
-        if self.last_arrival is None or batch.time - self.last_arrival < self.options.idle_after:
+        if self.last_arrival is None or self.clock - self.last_arrival < self.options.idle_after:
             return
         begun = self.tasks.pages
         while (used := self.tasks.pages - begun) < self.options.idle_pages:
@@ -320,6 +318,7 @@ class BudgetedJoin(Operator):
                 "spilled": self.spilled.save(),
                 "expected": self.expected.save(),
                 "rates": self.rates.save(),
+                "clock": self.clock,
                 "last_arrival": self.last_arrival,
             },
         )
@@ -334,4 +333,4 @@ class BudgetedJoin(Operator):
         self.spilled.restore([run for run in state.runs if run.tier == "spilled"], state.values["spilled"])
         self.expected.restore(state.values["expected"])
         self.rates.restore(state.values["rates"])
-        self.last_arrival = state.values["last_arrival"]
+        self.clock, self.last_arrival = state.values["clock"], state.values["last_arrival"]

@@ -131,10 +131,10 @@ class DiskTasks:
                 if writer is not None and stretch is not None:
                     self._write(writer, bucket, stretch)
         self.pages += operation.pages_read
-        serials = []
+        serials: list[int | None] = []
         for index, writer in enumerate(writers):
             parts = [serial for unit in units if (serial := unit[index]) is not None]
-            serials.append(self._finish(writer, parts) if writer is not None else (parts or [None])[0])
+            serials.append(self._finish(writer, parts) if writer is not None else next(iter(parts), None))
         self.spilled.replace_units(bucket, units, Unit(*serials))
         self.expected.dd_done(bucket, before, self.spilled.unmatched_pairs(bucket))
 

@@ -16,8 +16,8 @@ so all a row has to remember when it is flushed is whether an md-task ran since 
     new(t1, t2 on disk)            =  t2._dts < t1._owed  or  t1._dts < t2._owed,  unless from matching runs
 
 This is the rule of positions, `sbfr` and one bit with times instead of positions, and says the same as Fig. 5 and 7
-with their arrays of md times. Arrivals and flushes of batch b happen before the tasks of batch b, and a batch with tasks
-has no arrivals, so no two of them share a time.
+with their arrays of md times. Arrivals and flushes of batch b happen before the tasks of batch b, and a batch with
+tasks has no arrivals, so no two of them share a time.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ Divided by s, the distinct keys of a bucket, this is the paper's Er. With R_i th
     Er_disk[j]      + |S_bfr(t)|       for each row t flushed from R_i[j], if no md-task ran since it came
                     = 0                when the dd-task has run
 
-|S_bfr(t)|, the rows of R_o[j] on disk when t came, depends on t's batch only. `epochs` remembers it for the batches whose
-rows may still be in memory: one entry per change, and none once an md-task ran or the bucket was flushed. It is the part
-of the paper's arrays T_flush and n_flush that can still be asked for. (Case 2 subtracts |S_bfr(t)| and not the present
-|R_o disk[j]|, which could make Er negative.)
+|S_bfr(t)|, the rows of R_o[j] on disk when t came, depends on t's batch only. `epochs` remembers it for the batches
+whose rows may still be in memory: one entry per change, and none once an md-task ran or the bucket was flushed. It is
+the part of the paper's arrays T_flush and n_flush that can still be asked for. (Case 2 subtracts |S_bfr(t)| and not the
+present |R_o disk[j]|, which could make Er negative.)
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A policy sees how much each input holds in each bucket and how probable arrivals there are, and names victims until
 the wanted amount is reached. Amounts are in the unit of the budget (bytes, or rows).
 
-    optimal     (RPJ, Fig. 4)  the bucket opposite to the smallest arrival probability, and so on; the last one partially
+    optimal     (RPJ, Fig. 4)  the bucket opposite to the smallest arrival probability first; the last one partially
     largest     (XJoin)        the largest bucket
     smallest                   the smallest bucket
     all                        everything

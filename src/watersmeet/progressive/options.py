@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from watersmeet.errors import OptionError
 from watersmeet.options import Duration, Options, Size
-from watersmeet.plan import InputSpec
+from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.space import PAGE_ROWS
 
 Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
@@ -72,8 +72,8 @@ class ProgressiveOptions(Options):
             raise ValueError("give memory or memory_rows, not both")
         if self.memory is not None and self.memory < self.page_rows * MIN_ROW_BYTES:
             raise ValueError(
-                f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at least "
-                f"{self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
+                f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at "
+                f"least {self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
             )
         known = FLUSHES[OPERATOR[self.policy]]
         if self.flush is not None and self.flush not in known:
@@ -95,17 +95,17 @@ class ProgressiveOptions(Options):
         """The flush policy, the default filled in."""
         return self.flush or FLUSHES[OPERATOR[self.policy]][0]
 
-    def check_partitions(self, who: str, inputs: tuple[InputSpec, ...], partitions: int) -> None:
-        """Each partition's share of the memory must hold at least a page of the widest input."""
+    def check_plan(self, who: str, plan: JoinPlan) -> None:
+        """Each partition's share of the memory must hold at least a page of the wider input."""
         if self.memory is None:
             return
-        width = max(_row_bytes(spec) for spec in inputs)
-        least = width * self.page_rows * partitions
+        width = max(_row_bytes(spec) for spec in plan.inputs)
+        least = width * self.page_rows * plan.partitions
         if self.memory < least:
             raise OptionError(
                 who,
                 expected=f"memory of at least {least} bytes: a page of {self.page_rows} rows of at least {width} bytes "
-                f"in each of {partitions} partitions",
+                f"in each of {plan.partitions} partitions",
                 found=f"{self.memory} bytes",
                 hint="Raise memory, lower page_rows or use fewer partitions.",
             )

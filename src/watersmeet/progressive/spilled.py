@@ -113,10 +113,6 @@ class SpilledRows:
         serials = (unit[index] for unit in self.units[bucket])
         return [self.segment(serial, bucket) for serial in serials if serial is not None]
 
-    def pages(self, index: int, bucket: int) -> int:
-        """Pages of one input in a bucket: the paper's y."""
-        return sum(len(segment.pages) for segment in self.segments(index, bucket))
-
     def unmatched_pairs(self, bucket: int, resident: tuple[int, int] = (0, 0)) -> int:
         """Pairs of rows that have not met; `resident` rows count as one more unit."""
         left, right = (int(count) + held for count, held in zip(self.counts[:, bucket], resident, strict=True))
@@ -156,7 +152,6 @@ class SpilledRows:
             for index, page in enumerate(run.pages):
                 found.setdefault(page.bucket, []).append(index)
             self._directories[serial] = {
-                bucket: (tuple(pages), sum(run.pages[index].rows for index in pages))
-                for bucket, pages in found.items()
+                bucket: (tuple(pages), sum(run.pages[index].rows for index in pages)) for bucket, pages in found.items()
             }
         return self._directories[serial]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from watersmeet.options import Options
+from watersmeet.progressive.options import Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
+
+WHO = "progressive_join"
 
 
 def progressive_join(
@@ -19,27 +23,56 @@ def progressive_join(
     on: str | Sequence[str | tuple[str, str]],
     state_dir: str | os.PathLike[str],
     *,
+    memory: str | int | None = None,
+    policy: Policy = "rpj",
+    flush: Flush | None = None,
+    idle_after: str | int = "1 s",
+    buckets: int = 20,
     partitions: int | None = None,
+    **tuning: Any,
 ) -> DataFrame:
-    """Inner equi-join of two streaming DataFrames, every pair exactly once, as soon as both its rows are there.
+    """Inner equi-join of two streaming DataFrames, every pair exactly once.
 
-    `on` is a column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
-    that `left.join(right, on)` has. The join's state lives in `state_dir`, which belongs to the query and must be kept
-    with its checkpoint. `partitions` defaults to `spark.sql.shuffle.partitions` and is fixed once the query has run.
+    Without `memory` every pair is reported as soon as both its rows are there. With it, rows beyond the budget go to
+    disk; what they are owed is reported while the inputs are silent, and the rest when both inputs have ended
+    (`end_input`).
+
+    Args:
+        left: A streaming DataFrame.
+        right: A streaming DataFrame.
+        on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
+            that `left.join(right, on)` has.
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit.
+        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), its variants
+            `"rpj-md"` and `"rpj-dd"`, `"xjoin"` or `"hmj"`. Never changes the answer.
+        flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
+            `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
+        idle_after: How long both inputs must be silent before idle batches work on what is on disk.
+        buckets: Into how many buckets the keys of a partition are divided; fixed once the query has run.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+        **tuning: The other fields of `ProgressiveOptions`: `idle_pages`, `page_rows`, `flush_share`, `fan_in`, `decay`,
+            `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
 
     >>> import watersmeet as wm
-    >>> joined = wm.progressive_join(orders, payments, on="order_id", state_dir="state/orders")  # doctest: +SKIP
+    >>> joined = wm.progressive_join(
+    ...     orders, payments, on="order_id", state_dir="state/orders", memory="256 MB"
+    ... )  # doctest: +SKIP
     >>> joined.writeStream.format("parquet").option("checkpointLocation", "checkpoints/orders")  # doctest: +SKIP
     """
-    who = "progressive_join"
-    pairs, shared = key_pairs(who, on)
-    sources = binary_sources(who, left, right, pairs, ("left", "right"))
+    options = ProgressiveOptions.checked(
+        WHO, memory=memory, policy=policy, flush=flush, idle_after=idle_after, buckets=buckets, **tuning
+    )
+    pairs, shared = key_pairs(WHO, on)
+    sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     return Binding(
-        who=who,
-        operator="symmetric",
+        who=WHO,
+        operator=options.operator,
         sources=sources,
-        output=binary_output(who, *sources, shared=shared),
-        options=Options(),
+        output=binary_output(WHO, *sources, shared=shared),
+        options=options if options.is_limited else Options(),
         state_dir=os.fspath(state_dir),
         partitions=partitions,
+        tick=options.is_limited,
+        clock=options.is_limited,
     ).frame()

@@ -1,4 +1,4 @@
-"""The progressive joins under budgets so small that everything happens. All combinations: `test_progressive_budgets`."""
+"""The progressive joins under budgets so small that everything happens (all of them: `test_progressive_budgets`)."""
 
 from typing import Any
 
@@ -8,7 +8,14 @@ from watersmeet.testing.cases import Case
 
 def case(policy: str, memory_rows: int | None, idle_pages: int, **options: Any) -> Case:
     """A case whose name says what is special about it."""
-    small = {"policy": policy, "buckets": 3, "page_rows": 4, "fan_in": 2, "flush_share": 0.3, "memory_rows": memory_rows}
+    small = {
+        "policy": policy,
+        "buckets": 3,
+        "page_rows": 4,
+        "fan_in": 2,
+        "flush_share": 0.3,
+        "memory_rows": memory_rows,
+    }
     chosen = ProgressiveOptions(**{**small, "idle_pages": idle_pages, **options})
     shown = {"memory_rows": memory_rows, "idle_pages": idle_pages, **options}
     name = " ".join([policy, *(f"{key}={value}" for key, value in shown.items() if value is not None)])

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from watersmeet.progressive.budgeted import BudgetedJoin
-from watersmeet.progressive.expected import ExpectedResults, dd_cost, md_cost
 from watersmeet.operator import advance
 from watersmeet.operators import build
+from watersmeet.progressive.budgeted import BudgetedJoin
+from watersmeet.progressive.expected import ExpectedResults, dd_cost, md_cost
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan
@@ -60,7 +60,14 @@ def test_part_of_a_dd_task_takes_a_share() -> None:
 def test_with_one_key_per_bucket_every_task_finds_exactly_what_was_expected(policy: str) -> None:
     rng, ident, kinds = random.Random(policy), 0, set()
     options = ProgressiveOptions(
-        policy=policy, memory_rows=15, buckets=1, page_rows=2, fan_in=3, distinct_keys=1, flush_share=0.1, idle_pages=10**6
+        policy=policy,
+        memory_rows=15,
+        buckets=1,
+        page_rows=2,
+        fan_in=3,
+        distinct_keys=1,
+        flush_share=0.1,
+        idle_pages=10**6,
     )
     plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
     operator = build(plan, MemorySpace())
@@ -78,7 +85,9 @@ def test_with_one_key_per_bucket_every_task_finds_exactly_what_was_expected(poli
                 assert event["results"] == event["expected"], (number, event)
                 kinds.add(event["kind"])
         assert (operator.expected.memory >= 0).all()
-    assert kinds == {"rpj": {"md_task", "dd_task"}, "xjoin": {"md_task"}, "rpj-md": {"md_task"}}.get(policy, {"dd_task"})
+    assert kinds == {"rpj": {"md_task", "dd_task"}, "xjoin": {"md_task"}, "rpj-md": {"md_task"}}.get(
+        policy, {"dd_task"}
+    )
 
 
 def test_costs() -> None:

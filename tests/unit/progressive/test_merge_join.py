@@ -32,7 +32,8 @@ class Disk:
         self.space, self.buckets, self.page_rows = MemorySpace(), Buckets(1), page_rows
         self.spilled = SpilledRows(("left", "right"), 1)
         resident = tuple(
-            ResidentRows(spec.name, resident_schema(spec.schema), self.buckets, in_rows=True) for spec in self.plan.inputs
+            ResidentRows(spec.name, resident_schema(spec.schema), self.buckets, in_rows=True)
+            for spec in self.plan.inputs
         )
         self.tasks = DiskTasks(
             self.plan, self.space, self.buckets, (resident[0], resident[1]), self.spilled, ExpectedResults(1), page_rows
@@ -140,6 +141,9 @@ def test_a_side_with_one_run_is_not_rewritten() -> None:
 def test_merged_buckets_leave_their_files_and_empty_files_go() -> None:
     disk = figure_2()
     list(disk.tasks.dd(0, fan_in=8, max_pages=1000))
+    assert (
+        disk.tasks.pages == 8 + 8
+    )  # three runs of each input hold 2 + 1 + 1 and 1 + 2 + 1 pages; all are written again
     assert sorted(disk.spilled.runs) == [6, 7]
     assert disk.spilled.counts.tolist() == [[8], [8]]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.plan import InputSpec
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.testing import make_plan
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,10 @@ def test_a_wrong_option_is_named(wrong: dict[str, Any], said: str) -> None:
 
 
 def test_memory_must_hold_a_page_in_every_partition() -> None:
-    options = ProgressiveOptions(memory="1 MB")
-    inputs = tuple(InputSpec(name, (pa.int64(),), (pa.string(),)) for name in ("left", "right"))
-    options.check_partitions("progressive_join", inputs, partitions=2)
+    options, plan = ProgressiveOptions(memory="1 MB"), make_plan("rpj")
+    options.check_plan("progressive_join", replace(plan, partitions=2))
     with pytest.raises(OptionError, match=r"in each of 200 partitions, found 1000000 bytes"):
-        options.check_partitions("progressive_join", inputs, partitions=200)
+        options.check_plan("progressive_join", replace(plan, partitions=200))
 
 
 def test_without_memory_the_join_is_unlimited() -> None:
