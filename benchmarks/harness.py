@@ -127,6 +127,8 @@ def run_to_end(
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
         for key, value in values.items():
             run.answer[key] = run.answer.get(key, 0) + int(value or 0)
+        if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
+            run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
     run.extra["finished"] = bool(done)
     return run
 
