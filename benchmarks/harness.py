@@ -146,7 +146,12 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> N
     for name in header:
         shown.add_column(name, justify="left" if name == header[0] else "right")
     for row in rows:
-        shown.add_row(*(f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        shown.add_row(
+            *(
+                f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+                for cell in row
+            )
+        )
     console.print(shown)
 
 

@@ -37,13 +37,17 @@ def main() -> None:
     columns = ["k", "a", "b"]
     with h.scratch() as folder:
         for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
-            frame = spark.range(rows).select(F.col("id").alias("seq"), h.seeded("k", seed, domain), F.col("id").alias(value))
+            frame = spark.range(rows).select(
+                F.col("id").alias("seq"), h.seeded("k", seed, domain), F.col("id").alias(value)
+            )
             h.write_input(frame, folder / name, BATCHES)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
 
         def inputs() -> tuple[h.DataFrame, h.DataFrame]:
-            return h.stream(spark, folder / "left", "k long, a long"), h.stream(spark, folder / "right", "k long, b long")
+            return h.stream(spark, folder / "left", "k long, a long"), h.stream(
+                spark, folder / "right", "k long, b long"
+            )
 
         runs: dict[str, h.Run] = {}
 
@@ -86,7 +90,11 @@ def main() -> None:
             for name, r in runs.items()
         ],
     )
-    result = {**ratios, "flatness": round(h.flatness(ours.seconds), 3), "runs": {n: r.as_dict() for n, r in runs.items()}}
+    result = {
+        **ratios,
+        "flatness": round(h.flatness(ours.seconds), 3),
+        "runs": {n: r.as_dict() for n, r in runs.items()},
+    }
     h.console.print({key: value for key, value in result.items() if key != "runs"})
     if not arguments.only and arguments.rows == 2_000_000:
         h.save("stream_stream", result)

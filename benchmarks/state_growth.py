@@ -1,0 +1,77 @@
+"""Twenty million rows of state: does a micro-batch stay as fast as it was?
+
+    python benchmarks/state_growth.py [--rows 10000000] [--rival-seconds 420]
+
+Two inputs of 10,000,000 rows, key domain 10,000,000, 50 micro-batches of 400,000 rows. Spark's own stream-stream join
+(default store) runs beside ours for as long as it is given and as far as it gets; the ratio is printed per micro-batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+import harness as h
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+
+BATCHES = 50
+
+
+def main() -> None:
+    """Run both, check ours, print, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows per input")
+    parser.add_argument("--rival-seconds", type=float, default=420)
+    arguments = parser.parse_args()
+    rows = arguments.rows
+    config = {"spark.driver.memory": "8g", "spark.sql.streaming.numRecentProgressUpdates": "200"}
+    spark = wm.local_session("state_growth", cores=2, partitions=2, config=config)
+    columns = ["k", "a", "b"]
+    with h.scratch() as folder:
+        for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
+            frame = spark.range(rows).select(
+                F.col("id").alias("seq"), h.seeded("k", seed, rows), F.col("id").alias(value)
+            )
+            h.write_input(frame, folder / name, BATCHES)
+        left, right = (
+            h.stream(spark, folder / name, f"k long, {value} long") for name, value in (("left", "a"), ("right", "b"))
+        )
+        batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
+        expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
+        joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / "state"))
+        ours = h.run_to_end("watersmeet", joined, folder, columns)
+        h.check(ours, expected)
+        rival = h.run_to_end(
+            "spark_default", left.join(right, "k"), folder, columns, limit_seconds=arguments.rival_seconds
+        )
+    median = statistics.median(ours.seconds)
+    early, late = statistics.median(ours.seconds[4:15]), statistics.median(ours.seconds[-10:])
+    h.table(
+        f"growing state, {2 * rows:,} rows in {BATCHES} micro-batches",
+        ["batch", "watersmeet s", "spark s", "spark over ours"],
+        [
+            (
+                str(number),
+                seconds,
+                rival.seconds[number] if number < len(rival.seconds) else "not reached",
+                rival.seconds[number] / seconds if number < len(rival.seconds) else "",
+            )
+            for number, seconds in enumerate(ours.seconds)
+            if number % 5 == 0 or number == len(rival.seconds) - 1
+        ],
+    )
+    result = {
+        "growth": round(late / early, 3),  # median of the last ten micro-batches over that of the 5th to 15th
+        "worst_over_median": round(max(ours.seconds[1:]) / median, 3),
+        "spark_over_ours_per_batch": [round(s / o, 2) for s, o in zip(rival.seconds, ours.seconds, strict=False)],
+        "runs": {run.name: run.as_dict() for run in (ours, rival)},
+    }
+    h.console.print({key: value for key, value in result.items() if key != "runs"})
+    if rows == 10_000_000:
+        h.save("state_growth", result)
+
+
+if __name__ == "__main__":
+    main()
