@@ -52,7 +52,7 @@ def main() -> int:
         threading.Thread(target=write_slowly, args=(home / name, column, PAUSES[name], seed), daemon=True)
         for seed, (name, column) in enumerate({"orders": "amount", "payments": "paid"}.items())
     ]
-    tracker = ProgressTracker("orders with payments", state, ["left", "right"])
+    tracker = ProgressTracker("orders with payments", state, {"left": "orders", "right": "payments"})
     query = (
         joined.writeStream.format("parquet")
         .option("path", str(home / "joined"))
@@ -95,7 +95,9 @@ def main() -> int:
     right = got.exceptAll(expected).isEmpty() and expected.exceptAll(got).isEmpty()
     count = got.count()
     total = 2 * FILES * ROWS_PER_FILE
-    print(f"{count:,} results from {total:,} rows: {'the same rows as' if right else 'NOT the rows of'} the batch join.")
+    print(
+        f"{count:,} results from {total:,} rows: {'the same rows as' if right else 'NOT the rows of'} the batch join."
+    )
     if first_result:
         print(f"The first results were there after {first_result[1]:,} rows, {first_result[0]:.1f} s into the run.")
     print(f"Everything it wrote is in {home}")

@@ -53,10 +53,11 @@ def _source(
         reader = reader.options(**dict(source.options))
         if source.table is not None:
             return _columns(loaded, reader.table(source.table), source, place)
-        reader = reader.format(source.format)
+        reader = reader.format(str(source.format))
         if source.ddl is not None:
             with _blamed_on(loaded, (*place, "schema")):
-                reader = reader.schema(StructType.fromDDL(source.ddl))
+                StructType.fromDDL(source.ddl)
+                reader = reader.schema(source.ddl)
         frame = reader.load(loaded.resolve(source.path)) if source.path else reader.load()
     return _columns(loaded, frame, source, place)
 

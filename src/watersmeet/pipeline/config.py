@@ -84,11 +84,15 @@ class Columns(Config):
 class SourceConfig(Columns):
     """A stream, or a table for an operator that takes one, read by one of Spark's connectors."""
 
-    format: str | None = Field(None, description="The connector, by Spark's name: parquet, json, kafka, rate, delta, ...")
-    path: str | None = Field(None, description="Where the data is; relative to the pipeline file.")
-    table: str | None = Field(None, description="A table of Spark's catalog, in place of format and path.")
+    format: str | None = Field(
+        default=None, description="The connector, by Spark's name: parquet, json, kafka, rate, ..."
+    )
+    path: str | None = Field(default=None, description="Where the data is; relative to the pipeline file.")
+    table: str | None = Field(default=None, description="A table of Spark's catalog, in place of format and path.")
     ddl: str | None = Field(
-        None, alias="schema", description="The columns as Spark SQL DDL; file formats need it to be read as a stream."
+        default=None,
+        alias="schema",
+        description="The columns as Spark SQL DDL; file formats need it to be read as a stream.",
     )
     options: SparkOptions = Field(
         default_factory=lambda: ConnectorOptions(), description="The connector's own options, by Spark's names."
@@ -106,9 +110,9 @@ class SourceConfig(Columns):
 class SinkConfig(Config):
     """Where the results go."""
 
-    format: str | None = Field(None, description="The connector, by Spark's name: parquet, kafka, delta, console, noop, ...")
-    path: str | None = Field(None, description="Where the results go; relative to the pipeline file.")
-    table: str | None = Field(None, description="A table of Spark's catalog, in place of path.")
+    format: str | None = Field(default=None, description="The connector, by Spark's name: parquet, kafka, console, ...")
+    path: str | None = Field(default=None, description="Where the results go; relative to the pipeline file.")
+    table: str | None = Field(default=None, description="A table of Spark's catalog, in place of path.")
     mode: Literal["append", "update"] = Field("append", description="Spark's output mode.")
     partition_by: Expressions = Field(default_factory=list, description="Columns that partition the output files.")
     options: SparkOptions = Field(
@@ -125,11 +129,14 @@ class SinkConfig(Config):
 class TriggerConfig(Config):
     """When micro-batches run: exactly one of the three."""
 
-    processing_time: Duration | None = Field(None, ge=0, description="A micro-batch this often, for ever.")
+    processing_time: Duration | None = Field(default=None, ge=0, description="A micro-batch this often, for ever.")
     available_now: Literal[True] | None = Field(
-        None, description="Everything that is there, in as many micro-batches as the sources' limits ask for, then end."
+        default=None,
+        description="Everything that is there, in as many micro-batches as the sources' limits ask for, then end.",
     )
-    once: Literal[True] | None = Field(None, description="Everything that is there in one micro-batch, then end.")
+    once: Literal[True] | None = Field(
+        default=None, description="Everything that is there in one micro-batch, then end."
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -169,27 +176,33 @@ class Pipeline(Config):
         description="With a processing_time trigger: how long all sources must be silent to count as read.",
     )
     work_dir: str = Field(
-        "watersmeet-work", description="Where state and checkpoint are kept, under the pipeline's name; relative to the file."
+        "watersmeet-work",
+        description="Where state and checkpoint are kept, under the pipeline's name; relative to the file.",
     )
-    state_dir: str | None = Field(None, description="The join's state, if not under work_dir.")
-    checkpoint: str | None = Field(None, description="Spark's checkpoint, if not under work_dir.")
-    master: str | None = Field(None, description="The Spark master; `local[*]` if neither this nor --master is given.")
+    state_dir: str | None = Field(default=None, description="The join's state, if not under work_dir.")
+    checkpoint: str | None = Field(default=None, description="Spark's checkpoint, if not under work_dir.")
+    master: str | None = Field(
+        default=None, description="The Spark master; `local[*]` if neither this nor --master is given."
+    )
     packages: list[Annotated[str, AfterValidator(_checked_package)]] = Field(
         default_factory=list, description="Connectors to fetch: Maven coordinates, `group:artifact:version`."
     )
-    conf: SparkOptions = Field(default_factory=lambda: ConnectorOptions(), description="Spark settings for this pipeline.")
+    conf: SparkOptions = Field(
+        default_factory=lambda: ConnectorOptions(), description="Spark settings for this pipeline."
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         used = self.join.wiring.sources()
-        for name, source in used.items():
+        more = [*self.join.wiring.more_streams(), *self.join.wiring.tables()]
+        for name, source in [*used.items(), *zip(more, more, strict=True)]:
             if source not in self.sources:
                 raise PydanticCustomError(
                     "unknown_source",
                     "the join's input {input} is source {source}, which is not there; {near}",
                     {"input": repr(name), "source": repr(source), "near": nearest(source, self.sources)},
                 )
-        idle = [name for name in self.sources if name not in {*used.values(), *self.join.wiring.tables()}]
+        idle = [name for name in self.sources if name not in {*used.values(), *more}]
         if idle:
             raise PydanticCustomError(
                 "unused_source", "source {source} is not used by the join", {"source": repr(idle[0])}

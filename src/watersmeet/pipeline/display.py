@@ -1,4 +1,4 @@
-"""Three ways to show a running join: a live table on a terminal, a line per change in a log, JSON lines for machines."""
+"""Three ways to show a running join: a live table on a terminal, a line per batch in a log, JSON for machines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -41,7 +41,10 @@ def make_display(style: str, redact: Redact, stream: TextIO | None = None) -> Di
     out = stream or sys.stdout
     if style == "auto":
         style = "live" if out.isatty() else "plain"
-    return {"live": LiveDisplay, "plain": PlainDisplay, "json": JsonDisplay}[style](redact, out)
+    kinds: dict[str, type[LiveDisplay | PlainDisplay | JsonDisplay]] = {
+        "live": LiveDisplay, "plain": PlainDisplay, "json": JsonDisplay
+    }  # fmt: skip
+    return kinds[style](redact, out)
 
 
 class _Base:
@@ -131,7 +134,16 @@ class JsonDisplay(_Base):
         self._line({"event": "message", "text": message})
 
     def _line(self, content: dict[str, object]) -> None:
-        print(self.redact(json.dumps(content)), file=self.out, flush=True)
+        print(json.dumps(_redacted(content, self.redact)), file=self.out, flush=True)
+
+
+def _redacted(value: Any, redact: Redact) -> Any:
+    """Text inside a structure redacted piece by piece, so that the structure stays what it is."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(inner, redact) for key, inner in value.items()}
+    return [_redacted(inner, redact) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def render(snapshot: Snapshot) -> Panel:

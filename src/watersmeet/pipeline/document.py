@@ -62,18 +62,18 @@ class Document:
         """A problem at a place of this document."""
         return Problem(message, path, self.line(path), self.file)
 
-    def _value(self, loader: _Loader, node: yaml.Node, path: Path) -> Any:
+    def _value(self, loader: Any, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(loader, item, (*path, index)) for index, item in enumerate(node.value)]
-        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+        return loader.construct_object(node)
 
-    def _mapping(self, loader: _Loader, node: yaml.MappingNode, path: Path) -> dict[Hashable, Any]:
+    def _mapping(self, loader: Any, node: yaml.MappingNode, path: Path) -> dict[Hashable, Any]:
         result: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
-            key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+            key = loader.construct_object(key_node)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
                 self._problems.append(Problem(f"keys must be text, found {key!r}", path, line, self.file))

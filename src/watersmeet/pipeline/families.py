@@ -1,8 +1,8 @@
 """The join operators as pipelines name them.
 
 A family is one `Wiring` class: which sources go in, how they are connected, and which public function builds the join.
-All its other parameters are the fields of the family's own options model, so that a pipeline file accepts what the Python
-function accepts, with the same checks. Adding a family is adding a class here and a line to `FAMILIES`.
+All its other parameters are the fields of the family's own options model, so that a pipeline file accepts what the
+Python function accepts, with the same checks. Adding a family is adding a class here and a line to `FAMILIES`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,14 @@ class Wiring(BaseModel):
     def build(self, frames: Mapping[str, DataFrame], state_dir: str, options: dict[str, Any]) -> DataFrame:
         """The joined stream, given a DataFrame per source."""
 
+    def estimates(self, options: Options) -> list[str]:
+        """What the operator's cost model says before it has seen any rows."""
+        return []
+
+    def more_streams(self) -> list[str]:
+        """Further streams that the join reads, after the inputs."""
+        return []
+
     def tables(self) -> frozenset[str]:
         """The sources that are read as tables, not as streams."""
         return frozenset()
@@ -66,7 +74,7 @@ def python_keys(on: Keys) -> str | list[str] | list[tuple[str, str]]:
     """`on` as the Python functions take it: pairs are tuples there."""
     if isinstance(on, str):
         return on
-    return [tuple(item) if isinstance(item, list) else item for item in on]  # type: ignore[return-value, misc]
+    return [tuple(item) if isinstance(item, list) else item for item in on]  # type: ignore[return-value]
 
 
 class BinaryWiring(Wiring):
@@ -177,9 +185,7 @@ def parse_join(value: Any) -> Join:
     known = [*family.model_fields, *names]
     wires = {k: v for k, v in value.items() if k in family.model_fields}
     given = {k: v for k, v in value.items() if k in names}
-    details = [
-        _detail(f"unknown key; {nearest(key, known)}", (key,)) for key in value if key not in known
-    ]
+    details = [_detail(f"unknown key; {nearest(key, known)}", (key,)) for key in value if key not in known]
     wiring = options = None
     try:
         wiring = family.model_validate(wires)

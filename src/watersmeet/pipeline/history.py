@@ -1,23 +1,18 @@
-"""What a join did, batch by batch, read from its state directory: no Spark needed, and cheap enough to do while it runs.
+"""What a join did, batch by batch, from its state directory: no Spark needed, and cheap enough to do while it runs.
 
-Every partition's manifest carries the metrics of the batches since the last multiple of `SEGMENT`; older ones are in
-segment files. `History` adds the partitions up and remembers what it has read.
+`History` adds the partitions up and remembers what it has read, so that keeping up with a running join costs one small
+file per partition and batch.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.errors import CorruptStateError, MissingVersionError
-from watersmeet.state.directory import StateDir, unseal
-from watersmeet.state.manifest import SEGMENT, Manifest
-from watersmeet.state.store import PartitionStore
-
-_PARTITION = re.compile(r"part-(\d{5})$")
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.state.manifest import Manifest
 
 
 @dataclass
@@ -51,28 +46,6 @@ class BatchRecord:
         self.seconds = max(self.seconds, sum(entry["timings"].values()))
 
 
-def partitions_of(directory: StateDir) -> list[int]:
-    """The key partitions that have state."""
-    return [int(match[1]) for name in directory.list() if (match := _PARTITION.match(name))]
-
-
-def newest_manifests(directory: StateDir) -> list[Manifest]:
-    """Each partition's newest version. A partition whose files are being collected right now is read again."""
-    return [manifest for number in partitions_of(directory) if (manifest := _newest(PartitionStore(directory, number)))]
-
-
-def _newest(store: PartitionStore) -> Manifest | None:
-    for _ in range(3):
-        versions = store.versions()
-        if not versions:
-            return None
-        try:
-            return store.manifest(versions[-1])
-        except MissingVersionError:  # collected between listing and reading: there is a newer one
-            continue
-    return None
-
-
 class History:
     """The batches of a join, kept up to date by `refresh`."""
 
@@ -80,8 +53,13 @@ class History:
         self.directory = directory
         self.batches: dict[int, BatchRecord] = {}
         self.ended: frozenset[str] = frozenset()
-        self.finished = False
+        self.finished_in: int | None = None  # the batch with which the join ended
         self._read_up_to: dict[int, int] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether all partitions have ended: nothing more will come of the join."""
+        return self.finished_in is not None
 
     def refresh(self) -> list[BatchRecord]:
         """Read what is new, and return just that, per batch, oldest first.
@@ -100,24 +78,11 @@ class History:
             self._read_up_to[manifest.partition] = max(last, manifest.version)
         if manifests:
             self.ended = frozenset.intersection(*(frozenset(manifest.ended) for manifest in manifests))
-            self.finished = all(manifest.finished for manifest in manifests)
+            if all(manifest.finished for manifest in manifests):
+                self.finished_in = max(max(manifest.ended.values()) for manifest in manifests)
         return [news[number] for number in sorted(news)]
 
-    def _entries(self, manifest: Manifest, last: int) -> Iterator[dict[str, Any]]:
-        """The entries after batch `last`: those of whole segments from their files, the rest from the manifest."""
-        in_manifest = int(manifest.history[0]["batch"]) if manifest.history else manifest.version + 1
-        for segment in range((last + 1) // SEGMENT, in_manifest // SEGMENT):
-            yield from self._segment(manifest.partition, segment)
-        yield from manifest.history
-
-    def _segment(self, partition: int, segment: int) -> list[dict[str, Any]]:
-        name = f"part-{partition:05d}/metrics-{segment:06d}.json"
-        if self.directory.size(name) is None:
-            raise CorruptStateError(
-                f"state file {name}",
-                expected="the metrics of an earlier stretch of batches",
-                found="no file",
-                hint="The state directory is incomplete: copy it as a whole.",
-            )
-        entries: list[dict[str, Any]] = unseal(self.directory.read(name), name)["history"]
-        return entries
+    def _entries(self, manifest: Manifest, last: int) -> list[dict[str, Any]]:
+        """The entries after batch `last`: usually all in the manifest, else finished segments are read too."""
+        begins = int(manifest.history[0]["batch"]) if manifest.history else manifest.version + 1
+        return manifest.history if begins <= last + 1 else metrics_history(self.directory, manifest)

@@ -78,7 +78,7 @@ class RunLock:
 
 
 def _start_of(process: int) -> str:
-    """When a process began, in the system's own count, so that a number used again is not mistaken; "" if it is gone."""
+    """When a process began, by the system's own count (numbers of processes are used again); "" if it is gone."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
     except OSError:

@@ -81,22 +81,22 @@ class Rate:
 class ProgressTracker:
     """Follows one run of a join.
 
-    `lags` gives what waits at each source, by input name, and is asked once per update; `budget` is the join's memory
-    in bytes, if it has a limit.
+    `inputs` are the join's inputs with the names to show for them. `lags` gives what waits at each source, by input
+    name, and is asked once per update; `budget` is the join's memory in bytes, if it has a limit.
     """
 
     def __init__(
         self,
         name: str,
         state_dir: str,
-        inputs: Sequence[str],
+        inputs: Mapping[str, str],
         *,
         budget: int | None = None,
         lags: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self.inputs = list(inputs)
+        self.inputs = dict(inputs)
         self.budget = budget
         self.phase = "starting"
         self.history = History(StateDir(state_dir))
@@ -122,6 +122,11 @@ class ProgressTracker:
             return self.history.refresh()
         except StateError:  # a view never stops a run; the run itself reports what is wrong with the state
             return []
+
+    @property
+    def rows(self) -> int:
+        """Rows of all inputs so far."""
+        return self._rows.total()
 
     def update(self, reports: Sequence[Report] = ()) -> Snapshot:
         """The situation now, given Spark's newest progress reports."""
@@ -164,11 +169,13 @@ class ProgressTracker:
     def _input(self, name: str, lag: str | None, now: float) -> InputProgress:
         silent = now - self._last_rows[name]
         state = "ended" if name in self.history.ended else "stalled" if silent >= STALL_SECONDS else "flowing"
-        return InputProgress(name, self._rows[name], self._rates[name].at(now, self._started), lag, state, silent)
+        return InputProgress(
+            self.inputs[name], self._rows[name], self._rates[name].at(now, self._started), lag, state, silent
+        )
 
     def _remaining(self, lags: Mapping[str, str], last: BatchRecord | None) -> str | None:
         """What is known to be left: unread data at the sources, then data on disk that the end of the join reads."""
-        waiting = [f"{name}: {lag}" for name, lag in lags.items() if not lag.startswith("0 ")]
+        waiting = [f"{self.inputs[name]}: {lag}" for name, lag in lags.items() if not lag.startswith("0 ")]
         if last and last.spilled_bytes and not self.history.finished:
             waiting.append(f"{format_bytes(last.spilled_bytes)} on disk")
         return ", ".join(waiting) or None

@@ -102,7 +102,9 @@ class Secrets:
             return content
         variable = _VARIABLE.match(match[2])
         if variable is None:
-            raise UnresolvedReferenceError(f"{match[0]} is neither ${{NAME}} nor ${{file:path}}; write $${{ for a literal ${{")
+            raise UnresolvedReferenceError(
+                f"{match[0]} is neither ${{NAME}} nor ${{file:path}}; write $${{ for ${{ itself"
+            )
         value = self._environment.get(variable[1], variable[2])
         if value is None:
             raise UnresolvedReferenceError(f"environment variable {variable[1]} is not set")

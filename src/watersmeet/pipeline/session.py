@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
@@ -14,7 +15,10 @@ from watersmeet.spark.session import JOIN_SETTINGS, local_session
 # What Spark itself must not print: the names that Watersmeet takes for secrets, in Java's regular expressions.
 _REDACTION = r"(?i)pass(word|wd|phrase)?|pwd|secret|token|credential|jaas|signature|private|[._-]?key\b"
 # A report at least every second while nothing comes: that is how a pipeline learns that its sources are read.
-_STREAMING = {"spark.sql.streaming.noDataProgressEventInterval": "1000"}
+_STREAMING = {
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",
+    "spark.sql.streaming.numRecentProgressUpdates": "16",
+}
 
 
 def under_spark_submit() -> bool:
@@ -39,7 +43,11 @@ def start_session(
         settings["spark.jars.packages"] = ",".join([*given, *pipeline.packages])
     chosen = master or pipeline.master or settings.pop("spark.master", None)
     if not under_spark_submit() and (chosen or "local").startswith("local"):
-        session = local_session(pipeline.name, config={**settings, "spark.master": chosen or "local[*]"})
+        local = chosen or "local[*]"
+        cores = re.match(r"local\[(\d+)", local)
+        session = local_session(
+            pipeline.name, int(cores[1]) if cores else None, config={**settings, "spark.master": local}
+        )
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(pipeline.name)

@@ -1,0 +1,233 @@
+"""The command `watersmeet`.
+
+Exit codes: 0 done or stopped on request, 1 the join or Spark failed, 2 the pipeline file or the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from watersmeet import __version__
+from watersmeet.errors import PlanError, WatersmeetError
+
+if TYPE_CHECKING:
+    from watersmeet.pipeline.config import LoadedPipeline
+
+app = typer.Typer(
+    help="Stream joins on Apache Spark: run them, check them, look into them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+PipelineFile = Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)]
+Master = Annotated[str | None, typer.Option(help="The Spark master, in place of the file's; by default local[*].")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the full trace of a failure.")]
+StateArgument = Annotated[
+    str, typer.Argument(metavar="DIR", help="A join's state directory, or a pipeline's directory under its work_dir.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines in place of text, for machines.")]
+Plot = Annotated[Path | None, typer.Option(help="Write a picture to this file (.png, .svg or .pdf).")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"watersmeet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Stream joins on Apache Spark: run them, check them, look into them."""
+
+
+@app.command()
+def run(
+    pipeline: PipelineFile,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: AsJson = False,
+    plain: Annotated[bool, typer.Option("--plain", help="A line per micro-batch in place of the live view.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a pipeline. Ctrl-C stops it cleanly; starting it again goes on where it stopped."""
+    with _exit_codes(verbose) as guard:
+        from watersmeet.pipeline.display import make_display
+        from watersmeet.pipeline.run import run as run_pipeline
+        from watersmeet.pipeline.session import start_session
+
+        loaded = guard.load(pipeline, conf)
+        session = start_session(loaded, master=master, conf=_settings(conf))
+        stop = _stop_on_signals()
+        style = "json" if as_json else "plain" if plain else "auto"
+        display = make_display(style, loaded.secrets.redact)
+        outcome = run_pipeline(loaded, session, display=display, stop=stop)
+        end = "finished" if outcome.finished else "stopped; start it again to go on" if stop.is_set() else "done"
+        snapshot = outcome.snapshot
+        if as_json:
+            print(json.dumps({"event": "end", "status": outcome.status, **snapshot.as_dict()}), flush=True)
+        else:
+            rows = sum(one.rows for one in snapshot.inputs)
+            print(f"{loaded.pipeline.name} {end}: {snapshot.results:,} results from {rows:,} rows")
+
+
+@app.command()
+def check(
+    pipeline: PipelineFile,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark/--no-spark", help="Also let Spark analyse columns and expressions (takes some seconds)."),
+    ] = True,
+    master: Master = None,
+    conf: Conf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Validate a pipeline file without running it: keys, types, sizes, options, columns, expressions."""
+    with _exit_codes(verbose) as guard:
+        loaded = guard.load(pipeline, conf)
+        if spark:
+            from watersmeet.pipeline.explain import check as check_with_spark
+            from watersmeet.pipeline.session import start_session
+
+            check_with_spark(loaded, start_session(loaded, master=master, conf=_settings(conf)))
+        print(f"{pipeline}: good")
+
+
+@app.command()
+def explain(pipeline: PipelineFile, master: Master = None, conf: Conf = None, verbose: Verbose = False) -> None:
+    """Print what a pipeline would do: streams, columns, partitions, memory shares, the operator's choices."""
+    with _exit_codes(verbose) as guard:
+        from watersmeet.pipeline.explain import explain as explain_pipeline
+        from watersmeet.pipeline.session import start_session
+
+        loaded = guard.load(pipeline, conf)
+        print(explain_pipeline(loaded, start_session(loaded, master=master, conf=_settings(conf))))
+
+
+@app.command()
+def state(directory: StateArgument, as_json: AsJson = False, plot: Plot = None, verbose: Verbose = False) -> None:
+    """Show what a join holds: rows and bytes per partition, input and tier."""
+    with _exit_codes(verbose):
+        from watersmeet.pipeline import report
+
+        found = report.find_state(directory)
+        if as_json:
+            _print_lines(report.state_rows(found))
+        else:
+            Console().print(report.state_table(found))
+        if plot is not None:
+            _saved(report.save(report.plot_state(found), plot))
+
+
+@app.command()
+def metrics(
+    directory: StateArgument,
+    as_json: AsJson = False,
+    plot: Plot = None,
+    last: Annotated[int | None, typer.Option(min=1, help="Only the newest batches.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a join did, batch by batch: rows, results, state, time and decisions."""
+    with _exit_codes(verbose):
+        from watersmeet.pipeline import report
+
+        found = report.find_state(directory)
+        if as_json:
+            rows = report.metrics_rows(found)
+            _print_lines(rows[-last:] if last else rows)
+        else:
+            Console().print(report.metrics_table(found, last))
+        if plot is not None:
+            _saved(report.save(report.plot_metrics(report.history_of(found), directory), plot))
+
+
+class _Guard:
+    """Knows the secrets of the pipeline once it is loaded, for whatever must be printed."""
+
+    def __init__(self) -> None:
+        from watersmeet.pipeline.secrets import Secrets
+
+        self.secrets = Secrets()
+
+    def load(self, file: Path, conf: list[str] | None) -> LoadedPipeline:
+        from watersmeet.pipeline.config import load
+
+        loaded = load(file)
+        for name, value in _settings(conf).items():
+            loaded.secrets.note(name, value)
+        self.secrets = loaded.secrets
+        return loaded
+
+
+@contextmanager
+def _exit_codes(verbose: bool) -> Iterator[_Guard]:
+    """Every failure as a short message without secrets, and the exit code that belongs to it."""
+    guard = _Guard()
+    try:
+        yield guard
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if verbose:
+            detail = getattr(error, "detail", "")
+            print(guard.secrets.redact(f"{traceback.format_exc()}{detail}"), file=sys.stderr)
+        elif isinstance(error, WatersmeetError):
+            print(guard.secrets.redact(str(error)), file=sys.stderr)
+        else:
+            from watersmeet.pipeline.build import first_lines
+
+            print(guard.secrets.redact(f"{type(error).__name__}: {first_lines(error)}"), file=sys.stderr)
+            print("--verbose shows the full trace.", file=sys.stderr)
+        raise typer.Exit(2 if isinstance(error, PlanError) else 1) from None
+
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for item in conf or []:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--conf needs name=value, found {name!r} without a value")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _stop_on_signals() -> threading.Event:
+    """Ctrl-C and a polite kill ask the run to stop; a second Ctrl-C ends it at once."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        print("stopping after the micro-batch under way ...", file=sys.stderr, flush=True)
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def _print_lines(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        print(json.dumps(row))
+
+
+def _saved(path: Path) -> None:
+    print(f"picture in {path}")

@@ -1,0 +1,113 @@
+"""What a pipeline would do, in words: streams, key, partitions, memory, the operator's choices. Nothing is started."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.pipeline.build import build
+from watersmeet.pipeline.config import Columns, LoadedPipeline
+from watersmeet.pipeline.progress import format_bytes
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
+from watersmeet.state.identity import read_join
+
+
+def check(loaded: LoadedPipeline, session: SparkSession) -> None:
+    """Let Spark analyse the pipeline: columns, expressions, types. Nothing is read or written; wrong is an error."""
+    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as scratch:
+        build(loaded, session, state_dir=f"{scratch}/state")
+
+
+def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
+    """The plan as text, without secrets."""
+    with tempfile.TemporaryDirectory(prefix="watersmeet-explain-") as scratch:
+        built = build(loaded, session, state_dir=f"{scratch}/state")
+        record = read_join(StateDir(f"{scratch}/state")) or {}
+    lines = [f"pipeline {loaded.pipeline.name}", ""]
+    lines += _sources(loaded, built.sources)
+    lines += _join(loaded, record)
+    lines += ["result", *_schema(built.result), *_columns(loaded.pipeline.result)]
+    lines += ["", *_sink(loaded), *_state(loaded)]
+    return loaded.secrets.redact("\n".join(lines))
+
+
+def _sources(loaded: LoadedPipeline, frames: dict[str, DataFrame]) -> Iterator[str]:
+    tables = loaded.pipeline.join.wiring.tables()
+    for name, source in loaded.pipeline.sources.items():
+        origin = f"table {source.table}" if source.table else f"{source.format} {source.path or ''}".strip()
+        yield f"{'table' if name in tables else 'stream'} {name}: {origin}"
+        for key, value in source.options.shown().items():  # type: ignore[attr-defined]
+            yield f"  option {key} = {value}"
+        yield from _columns(source)
+        yield from _schema(frames[name])
+        yield ""
+
+
+def _columns(columns: Columns) -> Iterator[str]:
+    for name, expression in columns.with_columns.items():
+        yield f"  {name} := {expression}"
+    for condition in columns.where:
+        yield f"  where {condition}"
+    if columns.select:
+        yield f"  select {', '.join(columns.select)}"
+
+
+def _schema(frame: DataFrame) -> Iterator[str]:
+    yield f"  columns: {', '.join(f'{f.name} {f.dataType.simpleString()}' for f in frame.schema.fields)}"
+
+
+def _join(loaded: LoadedPipeline, record: dict[str, Any]) -> Iterator[str]:
+    join = loaded.pipeline.join
+    yield f"join: {join.wiring.operator} ({join.wiring.SUMMARY})"
+    yield f"  operator: {record.get('identity', {}).get('operator', '?')}"
+    for name, source in join.wiring.sources().items():
+        yield f"  input {name}: {source}"
+    partitions = int(record.get("partitions", 1))
+    yield f"  partitions: {partitions}, by the hash of the key {_key(join.wiring)}"
+    if join.memory is not None:
+        share = format_bytes(join.memory / partitions)
+        yield f"  memory: {format_bytes(join.memory)} in all, {share} for each partition"
+    else:
+        yield "  memory: unlimited (give memory to set a budget)"
+    for name in join.wiring.option_names():
+        value = getattr(join.options, name)
+        origin = "given" if name in join.given else "default"
+        fixed = "" if name in type(join.options).TUNING else ", fixed once it has run"
+        yield f"  {name} = {value!r} ({origin}{fixed})"
+    for line in join.wiring.estimates(join.options):
+        yield f"  {line}"
+    yield ""
+
+
+def _key(wiring: Any) -> str:
+    return str(getattr(wiring, "on", ""))
+
+
+def _sink(loaded: LoadedPipeline) -> Iterator[str]:
+    pipeline = loaded.pipeline
+    sink = pipeline.sink
+    target = f"table {sink.table}" if sink.table else f"{sink.format} {sink.path or ''}".strip()
+    yield f"sink: {target}, {sink.mode}"
+    for key, value in sink.options.shown().items():  # type: ignore[attr-defined]
+        yield f"  option {key} = {value}"
+    trigger = pipeline.trigger
+    when = f"every {trigger.processing_time / 1e6:g} s" if trigger.processing_time is not None else "what is there now"
+    yield f"trigger: {when}; finish: {pipeline.finish}"
+
+
+def _state(loaded: LoadedPipeline) -> Iterator[str]:
+    yield f"state: {loaded.state_dir}"
+    yield f"checkpoint: {loaded.checkpoint}"
+    directory = StateDir(loaded.state_dir)
+    manifests = newest_manifests(directory) if read_join(directory) else []
+    if manifests:
+        rows = sum(run.rows for manifest in manifests for run in manifest.runs)
+        version = max(manifest.version for manifest in manifests)
+        done = ", finished" if all(manifest.finished for manifest in manifests) else ""
+        yield f"  has run up to batch {version}, holds {rows:,} rows{done}"
+    else:
+        yield "  has not run yet"

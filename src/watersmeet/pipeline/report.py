@@ -1,0 +1,178 @@
+"""Tables and pictures of a join's state and history, from its state directory alone."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # pictures go to files, whatever the machine's screen
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from watersmeet.errors import StateDirError
+from watersmeet.pipeline.history import BatchRecord, History
+from watersmeet.pipeline.progress import format_bytes
+from watersmeet.state.directory import JOIN_FILE, StateDir
+from watersmeet.state.history import newest_manifests
+from watersmeet.state.identity import read_join
+
+
+def find_state(where: str | os.PathLike[str]) -> StateDir:
+    """The state directory meant: the one given, or the one in a pipeline's work directory."""
+    text = os.fspath(where)
+    for candidate in (text, f"{text.rstrip('/')}/state"):
+        # Asking for it would create nothing, but a missing folder must not look like an empty join.
+        directory = StateDir(candidate)
+        if directory.size(JOIN_FILE) is not None:
+            return directory
+    raise StateDirError(
+        f"directory {text}",
+        expected="a join's state directory, or a pipeline's directory under work_dir",
+        found="no join.json",
+        hint="Give the state_dir of the join, or watersmeet-work/<name of the pipeline>.",
+    )
+
+
+def state_rows(directory: StateDir) -> list[dict[str, Any]]:
+    """What the join holds: one row per partition, input and tier."""
+    rows = []
+    for manifest in newest_manifests(directory):
+        held: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+        for run in manifest.runs:
+            for i, amount in enumerate((1, run.rows, run.nbytes)):
+                held[run.label, run.tier][i] += amount
+        status = "finished" if manifest.finished else ", ".join(f"{name} ended" for name in manifest.ended) or "open"
+        for (label, tier), amounts in sorted(held.items()) or [(("-", "-"), [0, 0, 0])]:
+            where = {"partition": manifest.partition, "version": manifest.version, "status": status}
+            counted = dict(zip(("runs", "rows", "bytes"), amounts, strict=True))
+            rows.append({**where, "input": label, "tier": tier, **counted})
+    return rows
+
+
+def state_table(directory: StateDir) -> Table:
+    """`state_rows` for people."""
+    found = read_join(directory) or {}
+    identity = found.get("identity", {})
+    table = Table(
+        title=f"{identity.get('operator', 'join')}, {found.get('partitions', '?')} partitions: {directory.uri}"
+    )
+    for name in ("partition", "version", "status", "input", "tier", "runs", "rows", "bytes"):
+        table.add_column(name, justify="left" if name in ("status", "input", "tier") else "right")
+    for row in state_rows(directory):
+        shown = {**row, "rows": f"{row['rows']:,}", "bytes": format_bytes(row["bytes"])}
+        table.add_row(*(str(value) for value in shown.values()))
+    return table
+
+
+def history_of(directory: StateDir) -> list[BatchRecord]:
+    """All batches, oldest first."""
+    history = History(directory)
+    history.refresh()
+    return [history.batches[number] for number in sorted(history.batches)]
+
+
+def metrics_rows(directory: StateDir) -> list[dict[str, Any]]:
+    """What the join did: one row per batch."""
+    return [
+        {
+            "batch": record.batch,
+            "time": datetime.fromtimestamp(record.time / 1e6, UTC).isoformat() if record.time else None,
+            "rows_in": dict(record.rows_in),
+            "results": record.rows_out,
+            "state_rows": record.state_rows,
+            "resident_bytes": record.resident_bytes,
+            "spilled_bytes": record.spilled_bytes,
+            "seconds": round(record.seconds, 4),
+            "counters": dict(record.counters),
+            "events": dict(record.events),
+        }
+        for record in history_of(directory)
+    ]
+
+
+def metrics_table(directory: StateDir, last: int | None = None) -> Table:
+    """`metrics_rows` for people, the newest `last` of them."""
+    rows = metrics_rows(directory)
+    inputs = sorted({name for row in rows for name in row["rows_in"]})
+    table = Table(title=f"{len(rows)} batches: {directory.uri}")
+    for name in ("batch", *inputs, "results", "state rows", "resident", "spilled", "join s"):
+        table.add_column(name, justify="right")
+    table.add_column("decisions")
+    for row in rows[-last:] if last else rows:
+        table.add_row(
+            str(row["batch"]),
+            *(f"{row['rows_in'].get(name, 0):,}" for name in inputs),
+            f"{row['results']:,}",
+            f"{row['state_rows']:,}",
+            format_bytes(row["resident_bytes"]),
+            format_bytes(row["spilled_bytes"]),
+            f"{row['seconds']:.3f}",
+            ", ".join(f"{kind} x{count}" for kind, count in row["events"].items()) or "-",
+        )
+    return table
+
+
+def plot_metrics(records: list[BatchRecord], title: str) -> Figure:
+    """Rows in and results over the batches, and below them what is held."""
+    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 6), sharex=True, layout="constrained")
+    batches = [record.batch for record in records]
+    for name in sorted({name for record in records for name in record.rows_in}):
+        above.plot(batches, _running([record.rows_in.get(name, 0) for record in records]), label=f"{name} rows")
+    above.plot(batches, _running([record.rows_out for record in records]), label="results", linewidth=2.5)
+    above.set_ylabel("so far")
+    above.legend()
+    above.set_title(title)
+    below.stackplot(
+        batches,
+        [record.resident_bytes / 1e6 for record in records],
+        [record.spilled_bytes / 1e6 for record in records],
+        labels=["resident", "spilled"],
+    )
+    below.set_ylabel("state, MB")
+    below.set_xlabel("micro-batch")
+    below.legend()
+    return figure
+
+
+def plot_state(directory: StateDir) -> Figure:
+    """Bytes held per partition, by input and tier."""
+    rows = [row for row in state_rows(directory) if row["rows"]]
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    partitions = sorted({row["partition"] for row in rows})
+    bottom = dict.fromkeys(partitions, 0.0)
+    for label in sorted({(row["input"], row["tier"]) for row in rows}):
+        heights = dict.fromkeys(partitions, 0.0)
+        for row in rows:
+            if (row["input"], row["tier"]) == label:
+                heights[row["partition"]] = row["bytes"] / 1e6
+        names = [str(partition) for partition in partitions]
+        axes.bar(names, list(heights.values()), bottom=list(bottom.values()), label=" ".join(label))
+        bottom = {partition: bottom[partition] + heights[partition] for partition in partitions}
+    if rows:
+        axes.legend()
+    axes.set_xlabel("partition")
+    axes.set_ylabel("MB")
+    axes.set_title(f"State in {directory.uri}")
+    return figure
+
+
+def save(figure: Figure, file: str | os.PathLike[str]) -> Path:
+    """Write a picture; its kind follows from the file's name (.png, .svg, .pdf)."""
+    path = Path(file)
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+def _running(values: list[int]) -> list[int]:
+    total, result = 0, []
+    for value in values:
+        total += value
+        result.append(total)
+    return result

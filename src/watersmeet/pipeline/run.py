@@ -1,0 +1,278 @@
+"""Runs a pipeline: builds it, starts the query, follows it, finishes the join once its sources are read.
+
+A run with `finish: when_drained` has two phases, and each can be interrupted and taken up again:
+
+    reading      micro-batches by the pipeline's trigger. A trigger that ends by itself has read its sources when it
+                 ends; with `processing_time` they count as read once a trigger found nothing new in any of them and
+                 none has given a row for `drained_after`.
+    finishing    every input is declared ended (`wm.end_input`), which goes through the stream like a row; the batch
+                 that sees the last end emits all that is owed, and the run ends when Spark has committed that batch.
+
+After a crash the end markers tell that reading was complete: the run goes on with finishing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from watersmeet.control import end_input
+from watersmeet.errors import WatersmeetError
+from watersmeet.pipeline.build import build, first_lines
+from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
+from watersmeet.pipeline.display import Display, make_display
+from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, reported_lag
+from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
+from watersmeet.state.directory import CONTROL, StateDir
+
+POLL_SECONDS = 0.25
+# Listing a source's folder is not free; nobody needs its lag more often.
+LAG_SECONDS = 2.0
+# How long a stop waits for the micro-batch that is under way.
+STOP_SECONDS = 15.0
+_OWN_ERROR = re.compile(r"watersmeet\.[\w.]+\.(\w+Error): (.+)")
+
+
+class RunFailedError(WatersmeetError):
+    """The query failed; `detail` has everything that Spark says about it."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    status: str  # "done", or "stopped" when it was asked to stop before
+    finished: bool  # the join has ended: nothing more will come of it
+    snapshot: Snapshot
+
+
+def run(
+    loaded: LoadedPipeline,
+    session: SparkSession,
+    *,
+    display: Display | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Run a pipeline until it is done, until it fails (`RunFailedError`), or until `stop` is set.
+
+    >>> from watersmeet.pipeline.config import load
+    >>> from watersmeet.pipeline.session import start_session
+    >>> pipeline = load("pipeline.yaml")  # doctest: +SKIP
+    >>> run(pipeline, start_session(pipeline)).status  # doctest: +SKIP
+    'done'
+    """
+    with (
+        RunLock(loaded.state_dir) as lock,
+        display or make_display("plain", loaded.secrets.redact) as shown,
+    ):
+        java: Any = session.sparkContext._jvm
+        lock.record(int(java.java.lang.ProcessHandle.current().pid()))
+        return Run(loaded, session, shown, stop or threading.Event()).outcome()
+
+
+class Run:
+    """One run of a pipeline."""
+
+    def __init__(self, loaded: LoadedPipeline, session: SparkSession, display: Display, stop: threading.Event) -> None:
+        self.loaded = loaded
+        self.pipeline = loaded.pipeline
+        self.display = display
+        self.stop = stop
+        self.inputs = self.pipeline.join.wiring.sources()
+        self.frame: DataFrame = build(loaded, session).result
+        self._lags = Lags(loaded)
+        self.tracker = ProgressTracker(
+            self.pipeline.name,
+            loaded.state_dir,
+            self.inputs,
+            budget=self.pipeline.join.memory,
+            lags=self._lags.by_input,
+        )
+        self._quiet_since = time.monotonic()
+        self._nothing_new = False
+        self._reported = -1  # the newest batch that Spark has committed
+
+    def outcome(self) -> Outcome:
+        """Run to the end."""
+        finishing = self.pipeline.finish == "when_drained"
+        trigger = self.pipeline.trigger
+        if not finishing or self._ends_missing():
+            self._enter("reading")
+            query = self._start(trigger)
+            drained = self._follow(query, self._is_drained if finishing else _never)
+            if drained:
+                self._declare_ends()
+                self._follow(query, self._is_finished)
+                self._stop(query)
+            elif finishing and not self.stop.is_set():
+                self._declare_ends()
+                self._follow(self._start(TriggerConfig(available_now=True)), _never)
+        else:
+            self.display.say("Reading was complete before: the join is being finished")
+            self._enter("finishing")
+            self._follow(self._start(TriggerConfig(available_now=True)), _never)
+        stopped = self.stop.is_set() and not self.tracker.history.finished
+        self.tracker.phase = "stopped" if stopped else "done"
+        snapshot = self.tracker.update()
+        self.display.show(snapshot)
+        return Outcome("stopped" if stopped else "done", self.tracker.history.finished, snapshot)
+
+    def _enter(self, phase: str) -> None:
+        self.tracker.phase = phase
+        self.display.show(self.tracker.update())
+
+    def _start(self, trigger: TriggerConfig) -> StreamingQuery:
+        sink = self.pipeline.sink
+        writer = self.frame.writeStream.outputMode(sink.mode).queryName(self.pipeline.name)
+        writer = writer.options(**dict(sink.options)).option("checkpointLocation", self.loaded.checkpoint)
+        if sink.format is not None:
+            writer = writer.format(sink.format)
+        if sink.path is not None:
+            writer = writer.option("path", self.loaded.resolve(sink.path))
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        writer = _with_trigger(writer, trigger)
+        try:
+            return writer.toTable(sink.table) if sink.table is not None else writer.start()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _follow(self, query: StreamingQuery, until: Callable[[], bool]) -> bool:
+        """Show what the query does until it ends (False) or `until` holds (True). A failure is raised."""
+        while query.isActive:
+            self._take(query.recentProgress)
+            if self.stop.is_set():
+                self._stop(query)
+                break
+            if until():
+                return True
+            self.stop.wait(POLL_SECONDS)
+        failure = query.exception()
+        if failure is not None and not self.stop.is_set():
+            raise self._failure(failure)
+        self._take(query.recentProgress)
+        return False
+
+    def _take(self, reports: Iterable[Report]) -> None:
+        news = [report for report in reports if not self._lags.seen(report)]
+        rows = sum(self._lags.take(report) for report in news)
+        for report in news:
+            if "addBatch" in report["durationMs"]:
+                self._reported = max(self._reported, int(report["batchId"]))
+        before = self.tracker.rows
+        self.display.show(self.tracker.update(news))
+        if rows or self.tracker.rows != before:
+            self._quiet_since, self._nothing_new = time.monotonic(), False
+        elif news:
+            self._nothing_new = True
+
+    def _is_drained(self) -> bool:
+        quiet = time.monotonic() - self._quiet_since
+        return self._nothing_new and quiet >= self.pipeline.drained_after / 1_000_000
+
+    def _is_finished(self) -> bool:
+        last = self.tracker.history.finished_in
+        return last is not None and self._reported >= last
+
+    def _ends_missing(self) -> bool:
+        """Whether some input has not been declared ended yet."""
+        directory = StateDir(self.loaded.state_dir)
+        markers = [json.loads(directory.read(f"{CONTROL}/{n}")) for n in directory.list(CONTROL) if n.endswith(".json")]
+        return not {marker.get("input") for marker in markers} >= set(self.inputs)
+
+    def _declare_ends(self) -> None:
+        self.display.say("All sources are read: declaring the inputs ended")
+        for name in self.inputs:
+            end_input(self.loaded.state_dir, name)
+        self._enter("finishing")
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Let the micro-batch under way end, for a while; a batch cut short is only repeated at the next start."""
+        deadline = time.monotonic() + STOP_SECONDS
+        batch = self._reported
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            self._take(query.recentProgress)
+            if self._reported != batch:
+                break
+            time.sleep(POLL_SECONDS)
+        query.stop()
+
+    def _failure(self, error: BaseException) -> RunFailedError:
+        text = self.loaded.secrets.redact(str(error))
+        own = _OWN_ERROR.findall(text)
+        found = own[-1][1].strip() if own else self.loaded.secrets.redact(first_lines(error))
+        failure = RunFailedError(
+            f"pipeline {self.pipeline.name}",
+            expected="the query to run",
+            found=found,
+            hint="Starting it again goes on where it stopped.",
+        )
+        failure.detail = text
+        return failure
+
+
+class Lags:
+    """What waits at the sources, and the rows that Spark's reports say they gave.
+
+    A report lists the sources in the order in which the join reads them: the control markers, the streams, the ticks.
+    """
+
+    def __init__(self, loaded: LoadedPipeline) -> None:
+        wiring = loaded.pipeline.join.wiring
+        self._streams = list(dict.fromkeys([*wiring.sources().values(), *wiring.more_streams()]))
+        self._inputs = wiring.sources()
+        self._reported: dict[str, str] = {}
+        self._files: dict[str, FileLag] = {}
+        self._newest = ""
+        self._at = 0.0
+        self._known: dict[str, str] = {}
+        for index, name in enumerate(self._streams):
+            source = loaded.pipeline.sources[name]
+            if source.format in FILE_FORMATS and source.path and "://" not in source.path + loaded.checkpoint:
+                log = f"{loaded.checkpoint}/sources/{index + 1}"
+                self._files[name] = FileLag(loaded.resolve(source.path), log)
+
+    def seen(self, report: Report) -> bool:
+        """Whether a report was taken before."""
+        return str(report["timestamp"]) <= self._newest
+
+    def take(self, report: Report) -> int:
+        """Note a report; returns the rows that came from the pipeline's streams."""
+        self._newest = str(report["timestamp"])
+        streams = list(zip(self._streams, report["sources"][1:], strict=False))
+        for name, part in streams:
+            if (lag := reported_lag(part)) is not None:
+                self._reported[name] = lag
+        return sum(int(part["numInputRows"]) for _, part in streams)
+
+    def by_input(self) -> Mapping[str, str]:
+        """The lag of each input, where it is known."""
+        now = time.monotonic()
+        if now - self._at >= LAG_SECONDS:
+            self._at = now
+            files = {name: f"{lag.files()} files" for name, lag in self._files.items()}
+            found = {**files, **self._reported}
+            self._known = {name: found[source] for name, source in self._inputs.items() if source in found}
+        return self._known
+
+
+def _with_trigger(writer: DataStreamWriter, trigger: TriggerConfig) -> DataStreamWriter:
+    if trigger.processing_time is not None:
+        return writer.trigger(processingTime=f"{trigger.processing_time // 1000} milliseconds")
+    return writer.trigger(once=True) if trigger.once else writer.trigger(availableNow=True)
+
+
+def _never() -> bool:
+    return False
