@@ -7,8 +7,33 @@ joined = wm.progressive_join(left, right, on="order_id", state_dir="state/orders
 __version__ = "0.1.0"
 
 from watersmeet.control import end_input
+from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
+from watersmeet.spark import patterns
+from watersmeet.spark.inspect import read_metrics, read_state
+from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
+from watersmeet.spark.semistream import semi_stream_join
+from watersmeet.spark.punctuated import PunctuationRows, punctuated_join
 from watersmeet.spark.session import local_session
+from watersmeet.spark.window import explain_window_join, window_join
 
-__all__ = ["end_input", "local_session", "multiway_join", "progressive_join"]
+__all__ = [
+    "Clustered",
+    "OneToMany",
+    "Ordered",
+    "PunctuationRows",
+    "end_input",
+    "explain_window_join",
+    "local_session",
+    "multiway_join",
+    "patterns",
+    "prepare_master",
+    "progressive_join",
+    "punctuated_join",
+    "read_metrics",
+    "read_state",
+    "refresh_master",
+    "semi_stream_join",
+    "window_join",
+]

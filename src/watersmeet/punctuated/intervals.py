@@ -198,9 +198,7 @@ class IntervalSet:
         endless, source, oldest, newest = (
             numpy_of(table.column(name)) for name in ("_endless", "_source", "_oldest", "_newest")
         )
-        self.parts.append(
-            Intervals(low, high, endless.astype(np.bool_), source.astype(np.uint8), oldest, newest)  # type: ignore[arg-type]
-        )
+        self.parts.append(Intervals(low, high, endless.astype(np.bool_), source.astype(np.uint8), oldest, newest))
         self.runs.append(run)
 
     def _run(self, part: Intervals) -> Run:

@@ -6,8 +6,8 @@
     sensor     day       (7, day < 3, *)                     per sensor a range of days
                day,kind  (*, day < 3, kind >= "m")           no value at all: every entry is tried
 
-Entries are hash-sorted tables in runs whose lengths fall by halves; a lookup joins the rows with the entries on the value
-columns, compares the values themselves and then checks the ranges of the pairs found.
+Entries are hash-sorted tables in runs whose lengths fall by halves; a lookup joins the rows with the entries on the
+value columns, compares the values themselves and then checks the ranges of the pairs found.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class KeyedPatterns:
             ordering.from_arrow(table.column(names[0])),
             ordering.from_arrow(table.column(names[1])),
             numpy_of(table.column(names[2])).astype(np.bool_),
-            *(numpy_of(table.column(name)) for name in ("_source", "_oldest", "_newest")),  # type: ignore[arg-type]
+            *(numpy_of(table.column(name)) for name in ("_source", "_oldest", "_newest")),
         )
         united, groups = held.united_within(ids)
         examples = np.unique(ids, return_index=True)[1][groups]  # a row of each group, for its values
@@ -180,5 +180,5 @@ class KeyedPatterns:
     def _run(self, table: pa.Table) -> Run:
         oldest, newest = numpy_of(table.column("_oldest")), numpy_of(table.column("_newest"))
         span = {"oldest": int(oldest.min()), "newest": int(newest.max())}
-        shape = {"shape": "keyed", "values": list(self.values), "ranges": list(self.ranges)}
-        return resident_run(self.label, table, **span, **shape)
+        values, ranges = list(self.values), list(self.ranges)
+        return resident_run(self.label, table, **span, shape="keyed", values=values, ranges=ranges)

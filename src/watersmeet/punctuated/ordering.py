@@ -62,7 +62,7 @@ class Ordering:
         array = one_chunk(column) if isinstance(column, pa.ChunkedArray) else column
         kind = self.kind
         if self.is_text:
-            return array.to_numpy(zero_copy_only=False).astype(_TEXT)
+            return np.asarray(array.to_numpy(zero_copy_only=False).astype(_TEXT))
         if pa.types.is_floating(kind):
             return _float_codes(numpy_of(array.cast(pa.float64())))
         if pa.types.is_decimal(kind):

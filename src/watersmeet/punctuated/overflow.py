@@ -1,14 +1,14 @@
 """Rows that memory had no room for: spilled bucket by bucket, both inputs together, and met again when there is time.
 
-When a bucket is flushed, everything stored in it on both inputs goes to disk as one *generation*. Rows in memory have met
-each other, so all pairs inside a generation are already out, and no pair of two generations is:
+When a bucket is flushed, everything stored in it on both inputs goes to disk as one *generation*. Rows in memory have
+met each other, so all pairs inside a generation are already out, and no pair of two generations is:
 
     bucket 5    generation 1    generation 4    in memory       owed: 1-4, 1-memory, 4-memory
                 L  R            L  R            L  R
 
-Merging a bucket reads its generations side by side in hash order, in slices that fit in memory, joins what is owed, purges
-what has no future, and leaves the rest as one generation (or in memory, if there is room again). A row in memory whose
-bucket has a part on disk may still owe results, so it is not purged before its bucket is merged.
+Merging a bucket reads its generations side by side in hash order, in slices that fit in memory, joins what is owed,
+purges what has no future, and leaves the rest as one generation (or in memory, if there is room again). A row in memory
+whose bucket has a part on disk may still owe results, so it is not purged before its bucket is merged.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class _Cursor:
 
     def below(self, bound: np.uint64 | None) -> list[pa.Table]:
         """The rows not yet read with hashes below the bound; all that are left if there is none."""
-        found = []
+        found: list[pa.Table] = []
         while True:
             table = self._rest if self._rest is not None else next(self._pages, None)
             self._rest = None

@@ -32,8 +32,10 @@ ENDS = ("_low", "_high", "_low_closed", "_high_closed")
 class Pattern:
     """What a punctuation says of one key column.
 
-    >>> Pattern.value(3), Pattern.between(1, 5, closed="left")
-    (Pattern(low=3, high=3, low_closed=True, high_closed=True), Pattern(low=1, high=5, low_closed=True, high_closed=False))
+    >>> Pattern.between(1, 5, closed="left")
+    Pattern(low=1, high=5, low_closed=True, high_closed=False)
+    >>> Pattern.value(3).is_value
+    True
     """
 
     low: Any = None

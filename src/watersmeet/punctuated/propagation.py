@@ -5,13 +5,13 @@ No result with key v can come any more (and v is propagated, once) when nothing 
     v is promised away on both inputs, or
     v is promised away on one input and no row of v is stored on that input.
 
-Only what can have changed is looked at: the promises of this batch, and the keys of rows that left the state in it. A range
-counts the stored rows of its input that lie in it; it holds when none is left.
+Only what can have changed is looked at: the promises of this batch, and the keys of rows that left the state in it. A
+range counts the stored rows of its input that lie in it; it holds when none is left.
 
-A propagated punctuation is an output row: key columns that have one value are filled, all other columns are null, and the
-punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no ends:
-anything). A single key lives in one partition; a pattern of many keys is said by every partition for itself, so it carries
-`part` and `parts` and holds once all parts have said it. `PartialPromises` is the other end of that.
+A propagated punctuation is an output row: key columns that have one value are filled, all other columns are null, and
+the punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no
+ends: anything). A single key lives in one partition; a pattern of many keys is said by every partition for itself, so
+it carries `part` and `parts` and holds once all parts have said it. `PartialPromises` is the other end of that.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ COLUMN = "_punctuation"  # the internal name of the output column
 
 def punctuation_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.StructType:
     """The type of the punctuation column: a struct per key column, and the part."""
-    ends = ((name.removeprefix("_"), i) for i, name in enumerate(ENDS))
-    layout = [(name, i) for name, i in ends]
     fields = []
     for name, kind in zip(names, kinds, strict=True):
         types = (kind, kind, pa.bool_(), pa.bool_())
-        fields.append(pa.field(name, pa.struct([pa.field(end, types[i]) for end, i in layout])))
+        ends = [pa.field(end.removeprefix("_"), type_) for end, type_ in zip(ENDS, types, strict=True)]
+        fields.append(pa.field(name, pa.struct(ends)))
     return pa.struct([*fields, pa.field("part", pa.int32()), pa.field("parts", pa.int32())])
 
 
@@ -338,11 +337,7 @@ def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([codes])
 
 
-def distinct_keys(tables: Sequence[pa.Table], kinds: Sequence[pa.DataType]) -> pa.Table | None:
-    """The different keys in some tables, sorted by hash."""
-    names = [HASH, *(key_name(i) for i in range(len(kinds)))]
-    filled = [table.select(names) for table in tables if table.num_rows]
-    if not filled:
-        return None
-    keys = pa.concat_tables(filled)
+def distinct_keys(table: pa.Table) -> pa.Table:
+    """The different keys of a table, sorted by hash."""
+    keys = table.select([HASH, *key_names(table.schema)])
     return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))

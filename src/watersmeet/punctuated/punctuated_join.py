@@ -1,7 +1,7 @@
 """The metadata-aware join (MJoin): what can never match again is not kept.
 
-Semantics     inner equi-join of two inputs. A punctuation ("no more rows with these keys on this input") takes effect at
-              the end of its batch; rows and punctuations of one batch have no order.
+Semantics     inner equi-join of two inputs. A punctuation ("no more rows with these keys on this input") takes effect
+              at the end of its batch; rows and punctuations of one batch have no order.
 Per batch     1  rows that break an earlier promise are diverted (`violations`), before anything is joined
               2  the rows chosen by the scheduling (`scheduling`; all of them without a quota) meet the stored rows of
                  the other input and each other
@@ -12,8 +12,8 @@ Per batch     1  rows that break an earlier promise are diverted (`violations`),
               7  promises that now hold for the output are propagated (`propagation`)
 No future     a row has none if its key is promised away on the other input and no row of that key is waiting or spilled
               there; or if it is on the many side and has met its one partner (`join_state`).
-Cost          a batch costs in proportion to its rows and promises and to the rows purged: single keys are found by hash,
-              ranges by binary search in an order of the values (`stored_rows`).
+Cost          a batch costs in proportion to its rows and promises and to the rows purged: single keys are found by
+              hash, ranges by binary search in an order of the values (`stored_rows`).
 
 L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Join Operator. DEBS 2003.
 """
@@ -151,7 +151,7 @@ class PunctuatedJoin(Operator):
 
     def _released(self, name: str, waited: pa.Table) -> None:
         """Rows that had been waiting are processed: what only waited for them can be purged and propagated now."""
-        keys = distinct_keys([waited], self.state.kinds)
+        keys = distinct_keys(waited)
         promised = keys.filter(pa.array(self.state.promises[name].find(keys) > 0))
         if promised.num_rows:
             self.state.unpurged[name].add(Delta(points=promised, count=promised.num_rows))

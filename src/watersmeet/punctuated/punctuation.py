@@ -90,8 +90,8 @@ class PunctuatedRange:
         self.voided = KeyedPatterns(kinds, range(len(kinds)), (), f"{name}.voided")
 
     def __len__(self) -> int:
-        held = [*self.intervals.values(), *self.keyed.values()]
-        return sum(len(part) for part in held) + bool(self.everything)
+        ordered = sum(len(held) for held in self.intervals.values())
+        return ordered + sum(len(patterns) for patterns in self.keyed.values()) + len(self.everything)
 
     def find(self, table: pa.Table) -> Sources:
         """For rows sorted by hash: the sources that promised each row's key away, 0 where none did."""

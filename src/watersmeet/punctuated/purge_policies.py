@@ -1,8 +1,8 @@
 """When to purge: at once, or when enough promises have come together.
 
 On-the-fly dropping is not a matter of policy: a row without a future is never stored. A policy only decides when the
-rows that are already stored are looked up. With single keys found by hash and ranges by binary search a purge costs what
-it purges, so purging at once is the default; waiting saves the bits that are written anew for every run that is hit.
+rows that are already stored are looked up. With single keys found by hash and ranges by binary search a purge costs
+what it purges, so purging at once is the default; waiting saves the bits that are written anew for every run hit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which rows are processed first when a batch brings more than may be processed at once.
 
 The papers' operator reads from queues; a micro-batch hands over everything together. So the queues become a *waiting
-pool*: with a quota, at most that many rows are processed per batch, and the others wait, unjoined, in runs of their own.
-Without a quota nothing ever waits.
+pool*: with a quota, at most that many rows are processed per batch, and the others wait, unjoined, in runs of their
+own. Without a quota nothing ever waits.
 
     sequential   oldest first
     priority     the input on which keys are unique (else the one with fewer rows waiting) first; once it has used up a

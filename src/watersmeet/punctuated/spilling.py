@@ -70,8 +70,9 @@ class Spilling:
         state, overflow = self.state, self.state.overflow
         if overflow.is_empty:
             return []
-        resident = sum(stored.bucket_rows(overflow.buckets) for stored in state.stored.values())
-        disk = sum(overflow.rows_on_disk(name) for name in state.names)
+        left, right = state.names
+        resident = state.stored[left].bucket_rows(overflow.buckets) + state.stored[right].bucket_rows(overflow.buckets)
+        disk = overflow.rows_on_disk(left) + overflow.rows_on_disk(right)
         wanted = []
         for bucket in np.flatnonzero(disk).tolist():
             owed = int(resident[bucket]) + (int(disk[bucket]) if overflow.generations(bucket) > 1 else 0)
@@ -148,7 +149,7 @@ class Spilling:
                 "punctuated_join",
                 expected=f"every key at most once on input {name!r}",
                 found=f"{count} key(s) a second time, noticed in batch {batch} when spilled rows were merged",
-                hint="Correct the source, or set on_violation to 'drop' (counted) or 'keep'; this batch is not committed.",
+                hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
             )
         self.state.metrics.count(f"violations.{name}.one_to_many", count)
         return after.filter(pa.array(~wrong))

@@ -4,9 +4,9 @@
     dead     . x . . x x . .      a bit per row, written anew when a purge hits the run
     order    3 0 7 1 ...          row numbers by the value of a key column, made when a range is first purged
 
-A single key is found by its hash, a range by binary search in `order`: a purge costs what it purges. A run of which more
-than half is dead is rewritten, which is paid for by the rows that died. Runs of similar size are merged four at a time,
-so a batch meets O(log state) of them. Bytes are counted as they are held, dead rows, bits and orders included.
+A single key is found by its hash, a range by binary search in `order`: a purge costs what it purges. A run of which
+more than half is dead is rewritten, which is paid for by the rows that died. Runs of similar size are merged four at a
+time, so a batch meets O(log state) of them. Bytes are counted as they are held, dead rows, bits and orders included.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.punctuation import PunctuatedRange, reason_of
 
 Tracker = ClusterTracker | OrderTracker
+Rule = str | Callable[[pa.Table], str]  # what was promised, in words; it may depend on the row
 
 
 class Violations:
@@ -33,16 +34,12 @@ class Violations:
         table = self._promised(table, batch, metrics)
         for tracker in self.trackers:
             kind = "clustered" if isinstance(tracker, ClusterTracker) else "ordered"
-            rule = "keys clustered" if kind == "clustered" else f"keys {_direction(tracker)}"
+            order = "clustered" if kind == "clustered" else _direction(tracker)
+            rule = f"the keys of input {self.name!r} to come {order}"
             wrong = tracker.violations(table)
-            table = self._divert(
-                table, wrong, kind, batch, metrics, lambda _, rule=rule: f"input {self.name!r} has {rule}"
-            )
+            table = self._divert(table, wrong, kind, batch, metrics, rule)
         if is_known is not None:
-
-            def unique(_: pa.Table) -> str:
-                return f"every key at most once on input {self.name!r}"
-
+            unique = f"every key at most once on input {self.name!r}"
             # Which of several copies in one batch came first cannot be known: none of them is let in.
             table = self._divert(table, duplicate_keys(table), "one_to_many", batch, metrics, unique)
             table = self._divert(table, is_known(table), "one_to_many", batch, metrics, unique)
@@ -60,7 +57,13 @@ class Violations:
         return table
 
     def _divert(
-        self, table: pa.Table, wrong: Mask, reason: str, batch: int, metrics: Metrics, rule: Callable[[pa.Table], str]
+        self,
+        table: pa.Table,
+        wrong: Mask,
+        reason: str,
+        batch: int,
+        metrics: Metrics,
+        rule: Rule,
     ) -> pa.Table:
         count = int(np.count_nonzero(wrong))
         if not count:
@@ -72,9 +75,9 @@ class Violations:
             key = keys[0] if len(keys) == 1 else tuple(keys)
             raise BrokenPromiseError(
                 "punctuated_join",
-                expected=rule(row),
+                expected=rule if isinstance(rule, str) else rule(row),
                 found=f"{count} row(s) that break this in batch {batch}, among them key {key!r}",
-                hint="Correct the source, or set on_violation to 'drop' (counted) or 'keep'; this batch is not committed.",
+                hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
             )
         metrics.count(f"violations.{self.name}.{reason}", count)
         metrics.event("violation", input=self.name, reason=reason, rows=count, mode=self.mode)

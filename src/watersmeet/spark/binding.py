@@ -14,7 +14,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,11 +61,12 @@ class Binding:
     clock: bool = False  # the operator reads Batch.time
     keep_null_keys: bool = False
     extra_output: list[tuple[T.StructField, str, str]] = field(default_factory=list)  # field, input, internal column
+    key_types: list[T.DataType] | None = None  # by default those that the sources have in common
 
     def frame(self) -> DataFrame:
         """The streaming DataFrame of results."""
         rows = [source for source in self.sources if source.kind == "rows"]
-        key_types = common_key_types(self.who, rows)
+        key_types = self.key_types or common_key_types(self.who, rows)
         for source in self.sources:
             source.key_types = [encoded_type(kind) for kind in key_types]
             for spec in source.fields:
@@ -74,6 +77,7 @@ class Binding:
         directory.create(CONTROL)
         partitions = self._partitions(session, directory)
         plan = self._plan(rows, key_types, partitions)
+        self.options.check_plan(self.who, plan)
         register_join(self.who, directory, plan)
 
         frames = [_encode(source) for source in self.sources]
@@ -81,10 +85,13 @@ class Binding:
         slots = Slots.assign(frames)
         union = self._control(session, directory, plan, key_types, slots)
         for index, source in enumerate(frames):
-            union = union.unionByName(self._rows(index, source, slots, partitions))
+            number = _numbers_when_marked(frames).get(index, index)
+            union = union.unionByName(self._rows(index, source, slots, partitions, number))
         if self.tick:
             ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
-            union = union.unionByName(ticks.select(*self._empty(F.lit(TICK), F.lit(0).cast("long"), key_types, slots)))
+            # One row is enough to make a batch happen; where the operator reads the clock, every partition needs one.
+            where = F.explode(_everywhere(partitions)) if self.clock else F.lit(0).cast("long")
+            union = union.unionByName(ticks.select(*self._empty(F.lit(TICK), where, key_types, slots)))
         shuffled = union.repartitionById(partitions, F.pmod("_hash", F.lit(partitions)).cast("int"))
         job = json.dumps(
             {
@@ -93,10 +100,7 @@ class Binding:
                 "join": uuid.uuid4().hex,
                 "state_dir": directory.root if directory.is_local else directory.uri,
                 "plan": plan.to_json(),
-                "sources": [
-                    {"name": source.name, "kind": source.kind, "slots": slots.of_source[i]}
-                    for i, source in enumerate(frames)
-                ],
+                "sources": _wire_sources(frames, slots),
                 "required": [not f.nullable for f in self._fields()],
             }
         )
@@ -129,7 +133,7 @@ class Binding:
             InputSpec(
                 source.name,
                 tuple(arrow_type(encoded_type(kind)) for kind in key_types),
-                tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
+                tuple(arrow_type(encoded_type(source.fields[i].dataType)) for i in source.row_payload),
             )
             for source in rows
         )
@@ -143,27 +147,35 @@ class Binding:
             for column in self.output
         ]
         output += [
-            OutputColumn(pa.field(spec.name, arrow_type(spec.dataType)), source, column)
+            OutputColumn(pa.field(spec.name, arrow_type(encoded_type(spec.dataType))), source, column)
             for spec, source, column in self.extra_output
         ]
         return JoinPlan(self.operator, specs, tuple(output), self.options.identity(), self.options.tuning(), partitions)
 
-    def _rows(self, index: int, source: Source, slots: Slots, partitions: int) -> DataFrame:
-        """A source's rows in the layout of the union."""
+    def _rows(self, index: int, source: Source, slots: Slots, partitions: int, when_marked: int) -> DataFrame:
+        """A source's rows in the layout of the union; marked ones under the number of their own source."""
         frame = source.frame.toDF(*(f"c{i}" for i in range(len(source.fields))))
         keys = [
             F.col(f"c{position}").cast(kind).alias(key_name(i))
             for i, (position, kind) in enumerate(zip(source.keys, source.key_types, strict=True))
         ]
         names = [key_name(i) for i in range(len(keys))]
-        frame = frame.select(*keys, *(F.col(f"c{position}") for position in source.payload))
+        is_marked = F.lit(False) if source.marker is None else F.coalesce(F.col(f"c{source.marker}"), F.lit(False))
+        frame = frame.select(*keys, *(F.col(f"c{position}") for position in source.payload), is_marked.alias("_marked"))
+        has_key = reduce(and_, (F.col(name).isNotNull() for name in names))  # dropna would drop NaN too
         if source.kind == "rows" and not self.keep_null_keys:
-            for name in names:  # dropna would drop NaN too
-                frame = frame.filter(F.col(name).isNotNull())
+            frame = frame.filter(has_key if source.marker is None else has_key | F.col("_marked"))
         target = F.explode(_everywhere(partitions)) if source.everywhere else F.xxhash64(*names)
+        number = F.lit(index)
+        if source.kind != "rows" and not source.everywhere:
+            target = F.explode(F.when(has_key, F.array(target)).otherwise(_everywhere(partitions)))
+        elif source.marker is not None:
+            by_key = has_key | ~F.col("_marked")
+            target = F.explode(F.when(by_key, F.array(target)).otherwise(_everywhere(partitions)))
+            number = F.when(F.col("_marked"), F.lit(when_marked)).otherwise(number)
         payload = [F.col(f"c{position}") for position in source.payload]
         return frame.select(
-            F.lit(index).alias("_input"),
+            number.alias("_input"),
             target.alias("_hash"),
             *self._clock(),
             *names,
@@ -215,7 +227,25 @@ def _encode(source: Source) -> Source:
     frame = source.frame.toDF(*names).select(
         *(encoded(F.col(name), f.dataType).alias(name) for name, f in zip(names, source.fields, strict=True))
     )
-    return Source(source.name, frame, source.keys, source.payload, source.kind, source.everywhere, source.key_types)
+    return replace(source, frame=frame)
+
+
+def _numbers_when_marked(frames: Sequence[Source]) -> dict[int, int]:
+    """The numbers of the punctuations that travel among the rows of a source: they follow those of the sources."""
+    marking = [index for index, source in enumerate(frames) if source.marker is not None]
+    return {index: len(frames) + i for i, index in enumerate(marking)}
+
+
+def _wire_sources(frames: Sequence[Source], slots: Slots) -> list[dict[str, object]]:
+    """What a task must know of the sources, in the order of their numbers."""
+    rows: list[dict[str, object]] = []
+    marked: list[dict[str, object]] = []
+    for source, used in zip(frames, slots.of_source, strict=True):
+        own = len(source.row_payload)
+        rows.append({"name": source.name, "kind": source.kind, "slots": used[:own]})
+        if source.marker is not None:
+            marked.append({"name": source.name, "kind": "punctuations", "slots": used[own:]})
+    return rows + marked
 
 
 def internal_name(source: Source, position: int) -> str:

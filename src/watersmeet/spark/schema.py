@@ -78,7 +78,9 @@ class Source:
     """A stream that goes into the union: the rows of an input, or its punctuations.
 
     `keys` and `payload` are positions of columns. Rows of a source that is sent `everywhere` are copied to all
-    partitions.
+    partitions; punctuations are if a part of their key is null, because then they speak of many keys. `marker` is the
+    position of a boolean column that marks the punctuations among the rows of an input; their own columns are the last
+    `marked` ones of the payload.
     """
 
     name: str
@@ -88,6 +90,8 @@ class Source:
     kind: str = "rows"
     everywhere: bool = False
     key_types: list[T.DataType] = field(default_factory=list)
+    marker: int | None = None
+    marked: int = 0
 
     @property
     def fields(self) -> list[T.StructField]:
@@ -95,8 +99,13 @@ class Source:
         return self.frame.schema.fields
 
     def payload_types(self) -> list[T.DataType]:
-        """The Spark types of the payload."""
+        """The Spark types of the payload, that of marked punctuations included."""
         return [self.fields[i].dataType for i in self.payload]
+
+    @property
+    def row_payload(self) -> list[int]:
+        """The payload of the input's rows."""
+        return self.payload[: len(self.payload) - self.marked]
 
 
 def check_streaming(who: str, name: str, frame: DataFrame) -> None:

@@ -1,0 +1,82 @@
+"""Patterns for punctuations: what a punctuation says of one key column.
+
+    patterns.value(3)              exactly 3                patterns.at_most(9)          everything up to 9
+    patterns.one_of(3, 5, 8)       any of these             patterns.less_than(9)        everything below 9
+    patterns.between(3, 9)         from 3 to 9              patterns.at_least(3)         everything from 3 on
+    patterns.anything()            whatever it is           patterns.greater_than(3)     everything above 3
+
+Each gives a Spark column for a DataFrame of punctuations, one column per key column. An argument is a value, or a
+Column of the DataFrame the punctuations are made from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+FIELDS = ("low", "high", "low_closed", "high_closed")
+
+Closed = Literal["both", "left", "right", "neither"]
+
+
+def value(value: Any) -> Column:
+    """Exactly this value.
+
+    >>> import watersmeet as wm
+    >>> ends = closed_days.select(wm.patterns.value(F.col("day")).alias("day"))  # doctest: +SKIP
+    """
+    return _struct(value, value, low_closed=True, high_closed=True)
+
+
+def one_of(*values: Any) -> Column:
+    """Any of these values.
+
+    >>> ends = done.select(one_of(3, 5, 8).alias("sno"))  # doctest: +SKIP
+    """
+    return F.array(*(_column(value) for value in values))
+
+
+def between(low: Any, high: Any, closed: Closed = "both") -> Column:
+    """The values between two ends; `closed` says which ends belong to the range.
+
+    >>> ends = hours.select(between(F.col("from"), F.col("to"), closed="left").alias("at"))  # doctest: +SKIP
+    """
+    if closed not in ("both", "left", "right", "neither"):
+        raise ValueError(f"closed must be 'both', 'left', 'right' or 'neither', not {closed!r}")
+    return _struct(low, high, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
+
+
+def at_most(high: Any) -> Column:
+    """Everything up to a value, the value included."""
+    return _struct(None, high, low_closed=True, high_closed=True)
+
+
+def less_than(high: Any) -> Column:
+    """Everything below a value."""
+    return _struct(None, high, low_closed=True, high_closed=False)
+
+
+def at_least(low: Any) -> Column:
+    """Everything from a value on."""
+    return _struct(low, None, low_closed=True, high_closed=True)
+
+
+def greater_than(low: Any) -> Column:
+    """Everything above a value."""
+    return _struct(low, None, low_closed=False, high_closed=True)
+
+
+def anything() -> Column:
+    """The wildcard: the column may be anything."""
+    return _struct(None, None, low_closed=True, high_closed=True)
+
+
+def _column(value: Any) -> Column:
+    return value if isinstance(value, Column) else F.lit(value)
+
+
+def _struct(low: Any, high: Any, *, low_closed: bool, high_closed: bool) -> Column:
+    parts = (_column(low), _column(high), F.lit(low_closed), F.lit(high_closed))
+    return F.struct(*(part.alias(name) for part, name in zip(parts, FIELDS, strict=True)))

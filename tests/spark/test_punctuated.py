@@ -1,0 +1,259 @@
+"""`punctuated_join` on real Structured Streaming, beside Spark's batch join."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.errors import ColumnError, KeyTypeError, OptionError
+from watersmeet.state.directory import StateDir
+from watersmeet.state.store import PartitionStore
+
+NEWS = "sno long, title string"
+ACCESS = "sno long, ip string, is_end boolean"
+
+
+class Feed:
+    """A stream of JSON files: every `send` is what one micro-batch reads."""
+
+    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
+        self.spark, self.folder, self.schema, self.sent = spark, folder, schema, 0
+        folder.mkdir()
+
+    def send(self, *rows: dict[str, Any]) -> None:
+        (self.folder / f"{self.sent:03d}.json").write_text("\n".join(json.dumps(row) for row in rows))
+        self.sent += 1
+
+    @property
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    @property
+    def batch(self) -> DataFrame:
+        return self.spark.read.schema(self.schema).json(str(self.folder))
+
+
+def run(joined: DataFrame, folder: Path) -> None:
+    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
+    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
+        "checkpointLocation", str(folder / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+
+
+def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def metrics(state: Path, name: str) -> float:
+    """A counter, summed over all partitions and batches."""
+    total = 0.0
+    for folder in sorted(state.glob("part-*")):
+        store = PartitionStore(StateDir(state), int(folder.name.removeprefix("part-")))
+        for entry in store.manifest(store.versions()[-1]).history:
+            total += entry["counters"].get(name, 0)
+    return total
+
+
+def held(state: Path, name: str) -> int:
+    """A gauge in the newest version, summed over all partitions."""
+    total = 0
+    for folder in sorted(state.glob("part-*")):
+        store = PartitionStore(StateDir(state), int(folder.name.removeprefix("part-")))
+        total += store.manifest(store.versions()[-1]).history[-1]["counters"].get(name, 0)
+    return int(total)
+
+
+def access(sno: int | None, ip: str | None = None, *, end: bool = False) -> dict[str, Any]:
+    return {"sno": sno, "ip": ip, "is_end": end}
+
+
+def news(sno: int) -> dict[str, Any]:
+    return {"sno": sno, "title": f"title {sno}"}
+
+
+@pytest.fixture
+def feeds(spark: SparkSession, tmp_path: Path) -> tuple[Feed, Feed]:
+    return Feed(spark, tmp_path / "news", NEWS), Feed(spark, tmp_path / "access", ACCESS)
+
+
+def test_news_and_access_records(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
+    """The paper's example: ten news items are current at a time, the access records mark the end of each."""
+    left, right = feeds
+    state = tmp_path / "state"
+
+    def joined() -> DataFrame:
+        return wm.punctuated_join(
+            left.stream,
+            right.stream,
+            on="sno",
+            state_dir=state,
+            constraints=[wm.OneToMany(one="left")],
+            punctuations={"right": wm.PunctuationRows("is_end")},
+        )
+
+    def send(first: int, batches: int) -> None:
+        for number in range(first, first + batches):
+            left.send(*(news(sno) for sno in range(number * 5, number * 5 + 5)))
+            current = range(max(0, number * 5 - 5), number * 5 + 5)
+            records = [access(sno, f"10.0.{number}.{i}") for sno in current for i in range(3)]
+            right.send(*records, *(access(sno, end=True) for sno in range(number * 5 - 5, number * 5) if sno >= 0))
+
+    send(0, 4)
+    assert joined().columns == ["sno", "title", "ip"]
+    run(joined(), tmp_path)
+    send(4, 4)  # a restart from the checkpoint
+    run(joined(), tmp_path)
+    data = right.batch.where("not is_end").drop("is_end")
+    assert rows(left.spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(data, "sno"))
+    assert held(state, "state_rows.left") == 5  # the items whose end has not come
+    assert held(state, "state_rows.right") == 0
+    assert held(state, "punctuations_held.right") <= 2 * 18  # neighbours are one interval where they share a partition
+    assert metrics(state, "dropped.right.one_to_many") == data.count()
+    assert metrics(state, "purged.left.punctuation") == 35
+
+
+def test_patterns_reach_all_partitions_and_ranges_purge(spark: SparkSession, tmp_path: Path) -> None:
+    left = Feed(spark, tmp_path / "left", "k long, day long, a string")
+    right = Feed(spark, tmp_path / "right", "k long, day long, b string")
+    ends = Feed(spark, tmp_path / "ends", "day long, keys array<long>")
+    left.send(*({"k": k, "day": d, "a": f"a{k}.{d}"} for k in range(20) for d in range(4)))
+    right.send(*({"k": k, "day": d, "b": f"b{k}.{d}"} for k in range(20) for d in range(4)))
+    ends.send()
+    run_of = {"state_dir": tmp_path / "state", "on": ["k", "day"]}
+
+    def joined() -> DataFrame:
+        patterns = ends.stream.select(F.col("keys").alias("k"), wm.patterns.less_than(F.col("day")).alias("day"))
+        return wm.punctuated_join(left.stream, right.stream, punctuations={"right": patterns}, **run_of)  # type: ignore[arg-type]
+
+    run(joined(), tmp_path)
+    assert held(tmp_path / "state", "state_rows.left") == 80
+    ends.send({"day": 2, "keys": None}, {"day": 3, "keys": [3, 4]})
+    left.send({"k": 7, "day": 0, "a": "late"}, {"k": 7, "day": 3, "a": "late"})
+    run(joined(), tmp_path)
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(right.batch, ["k", "day"]))
+    assert held(tmp_path / "state", "state_rows.left") == 80 - 40 - 2 + 1
+    assert held(tmp_path / "state", "state_rows.right") == 80
+
+
+def test_propagated_punctuations_feed_the_next_join(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
+    left, right = feeds
+    third = Feed(left.spark, tmp_path / "third", "sno long, note string")
+    left.send(*(news(sno) for sno in range(10)))
+    right.send(*(access(sno, f"ip{sno}") for sno in range(10)))
+    third.send(*({"sno": sno, "note": f"note {sno}"} for sno in range(12)))
+    right.send(*(access(sno, end=True) for sno in range(8)))
+    left.send()
+    third.send()
+    right.send(access(None, end=True))  # the wildcard: nothing more will come
+    left.send()
+    third.send()
+
+    def joined() -> DataFrame:
+        first = wm.punctuated_join(
+            left.stream,
+            right.stream,
+            on="sno",
+            state_dir=tmp_path / "first",
+            punctuations={"right": wm.PunctuationRows("is_end")},
+            constraints=[wm.OneToMany(one="left")],
+            propagate="_punctuation",
+        )
+        return wm.punctuated_join(
+            first.repartition(2),
+            third.stream,
+            on="sno",
+            state_dir=tmp_path / "second",
+            punctuations={"left": wm.PunctuationRows("_punctuation")},
+        )
+
+    run(joined(), tmp_path)
+    expected = left.batch.join(right.batch.where("not is_end").drop("is_end"), "sno").join(third.batch, "sno")
+    assert rows(left.spark.read.parquet(str(tmp_path / "out"))) == rows(expected)
+    assert metrics(tmp_path / "first", "punctuations_out") == 8 + 2  # and the wildcard, once per partition
+    assert held(tmp_path / "second", "state_rows.right") == 0
+
+
+def test_a_broken_promise_stops_the_query_and_says_why(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
+    left, right = feeds
+    left.send(news(1))
+    right.send(access(1, "a"), access(1, end=True))
+    left.send()
+    right.send(access(1, "too late"))
+    joined = wm.punctuated_join(
+        left.stream,
+        right.stream,
+        on="sno",
+        state_dir=tmp_path / "state",
+        punctuations={"right": wm.PunctuationRows("is_end")},
+    )
+    with pytest.raises(StreamingQueryException) as raised:
+        run(joined, tmp_path)
+    assert "no row of input 'right' with a key in punctuation 1 (batch 0)" in str(raised.value)
+    assert "in batch 1, among them key 1" in str(raised.value)
+
+
+def test_clusters_by_sequence_and_a_memory_budget(spark: SparkSession, tmp_path: Path) -> None:
+    left = Feed(spark, tmp_path / "left", NEWS)
+    right = Feed(spark, tmp_path / "right", "sno long, at long, ip string")
+    at = 0
+    for number in range(4):
+        left.send(*(news(sno) for sno in range(number * 50, number * 50 + 50)))
+        records = []
+        for sno in range(number * 40, number * 40 + 40):
+            for _ in range(5):
+                at += 1
+                records.append({"sno": sno, "at": at, "ip": "x" * 50})
+        right.send(*records)
+    state = tmp_path / "state"
+
+    def joined() -> DataFrame:
+        return wm.punctuated_join(
+            left.stream,
+            right.stream,
+            on="sno",
+            state_dir=state,
+            constraints=[wm.OneToMany(one="left"), wm.Clustered("right", sequence="at")],
+            memory="4 KB",
+        )
+
+    run(joined(), tmp_path)
+    assert metrics(state, "purged.left.clustered") > 100
+    for name in ("left", "right"):
+        wm.end_input(state, name)
+    run(joined(), tmp_path)
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(right.batch, "sno"))
+    assert held(state, "state_rows.left") == 0
+
+
+def test_options_are_checked_before_anything_runs(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
+    left, right = (feed.stream for feed in feeds)
+
+    def join(**options: Any) -> DataFrame:
+        return wm.punctuated_join(left, right, on="sno", state_dir=tmp_path / "state", **options)
+
+    with pytest.raises(OptionError, match="'left' and 'right'"):
+        join(punctuations={"news": wm.PunctuationRows("is_end")})
+    with pytest.raises(ColumnError, match="boolean column"):
+        join(punctuations={"right": wm.PunctuationRows("ip")})
+    with pytest.raises(OptionError, match="goal 'memory' means purge='immediate'"):
+        join(goal="memory", purge="batch")
+    with pytest.raises(OptionError, match="sequence column"):
+        join(constraints=[wm.Clustered("right", sequence="ip")])
+    with pytest.raises(ColumnError, match="key column"):
+        join(constraints=[wm.Ordered("right", key="ip")])
+    with pytest.raises(OptionError, match="twice"):
+        join(constraints=[wm.Ordered("right"), wm.Ordered("right", "descending")])
+    with pytest.raises(ColumnError, match="different names"):
+        join(propagate="title")
+    ends = right.select(wm.patterns.at_most(F.col("sno")).alias("sno"))
+    left, right = (frame.withColumn("sno", F.col("sno").cast("string").cast("binary")) for frame in (left, right))
+    with pytest.raises(KeyTypeError, match="has no order"):
+        join(punctuations={"left": ends})
