@@ -34,21 +34,21 @@ class KernelCosts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    arrange: float = Field(default=110.0, ge=0)
+    arrange: float = Field(default=65.0, ge=0)
     """Putting an arriving row in its place by (hash, time); 0 where rows arrive sorted."""
-    index: float = Field(default=110.0, ge=0)
+    index: float = Field(default=65.0, ge=0)
     """The same for a row of an unsorted run, when it is indexed later."""
-    merge: float = Field(default=160.0, ge=0)
+    merge: float = Field(default=35.0, ge=0)
     """Merging a row of a sorted run into a larger one."""
-    append: float = Field(default=12.0, ge=0)
+    append: float = Field(default=2.2, ge=0)
     """Copying a row of an unsorted run into a larger one."""
-    filter: float = Field(default=2.5, ge=0)
+    filter: float = Field(default=1.5, ge=0)
     """Testing a row against the filter of the keys that are looked for."""
-    order: float = Field(default=60.0, ge=0)
+    order: float = Field(default=35.0, ge=0)
     """Ordering a row of an unsorted run that passed the filter."""
-    probe: float = Field(default=110.0, ge=0)
+    probe: float = Field(default=90.0, ge=0)
     """Looking a row up in the other side."""
-    call: float = Field(default=90_000.0, ge=0)
+    call: float = Field(default=60_000.0, ge=0)
     """Probing one run, however few rows it has."""
 
 

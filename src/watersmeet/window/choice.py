@@ -21,7 +21,7 @@ def moving(before: float | None, now: float) -> float:
 
 @dataclass
 class Choice:
-    """The structure of one window, and the averages behind it. Starts with `loop`: nothing is known, nothing is paid."""
+    """The structure of one window, and the averages behind it. Starts with `loop`: nothing known, nothing paid."""
 
     method: Method = "loop"
     inserted: float | None = None

@@ -1,8 +1,8 @@
-"""The unit-time cost of moving window joins, as Kang, Naughton and Viglas give it (Evaluating Window Joins over Unbounded
-Streams, 2002/2003), equation by equation.
+"""The unit-time cost of moving window joins, equation by equation as Kang, Naughton and Viglas give it (Evaluating
+Window Joins over Unbounded Streams).
 
-A join has two directions that cost and choose independently. Direction "A to B" is everything that touches window B: A's
-arrivals probe it, B's arrivals are inserted and invalidated. Costs count the rows that are touched in one unit of time,
+A join has two directions that cost and choose independently. Direction "A to B" is everything that touches window B:
+A's arrivals probe it, B's arrivals are inserted and invalidated. Costs count the rows touched in one unit of time,
 weighted by what one access costs in nested loops (C_n) and in a hash table (C_h); only their ratio matters.
 
 This is the model of a tuple-at-a-time engine. `batch_costs` is the same structure with the costs of our own vectorised
@@ -95,8 +95,8 @@ def hash_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> 
 def lazy_hash_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> float:  # noqa: B008
     """Eq. 3 with lazy invalidation: the bucket that is probed is cleaned in passing, at no extra access.
 
-    The paper gives no formula. A bucket waits |B| / lambda_a units of time for its probe, in which lambda_b / |B| of its
-    rows expire per unit; so a probe touches lambda_b / lambda_a expired rows besides those in the window.
+    The paper gives no formula. A bucket waits |B| / lambda_a units of time for its probe, in which lambda_b / |B| of
+    its rows expire per unit; so a probe touches lambda_b / lambda_a expired rows besides those in the window.
     """
     waiting = stored.rate / probing.rate
     return direction_cost(

@@ -62,7 +62,7 @@ class Reach:
 
 def order(hashes: Hashes, times: Times) -> Ordered:
     """Rows in the order of (hash, time)."""
-    if len(hashes) < 2 or not np.any((hashes[1:] < hashes[:-1])):
+    if len(hashes) < 2 or not np.any(hashes[1:] < hashes[:-1]):
         rows = np.arange(len(hashes), dtype=np.int64)
         ordered = order_times(rows, hashes, times)
         return Ordered(hashes, times) if ordered is rows else Ordered(hashes, times[ordered], ordered)
@@ -142,7 +142,7 @@ def pairs(
 
 
 def _first(times: Times, start: Indices, stop: Indices, wanted: Times) -> Indices:
-    """For each range [start, stop) of ascending times, the first position not before `wanted`: one bisection for all."""
+    """For each range [start, stop) of ascending times, the first position not before `wanted`; one bisection."""
     low, high = start.copy(), stop.copy()
     for _ in range(int((stop - start).max(initial=0)).bit_length()):
         middle = (low + high) >> 1
@@ -168,7 +168,7 @@ def _expand(rows: Indices, start: Indices, counts: Indices, block_rows: int) -> 
 
 
 def distinct(hashes: Hashes, sample: int = 4096) -> int:
-    """About how many different hashes there are; exact up to `sample` rows, else from an unbiased part of the hashes."""
+    """About how many different hashes there are; exact up to `sample` rows, else from a part of the hashes."""
     count = len(hashes)
     if count <= sample:
         return len(np.unique(hashes))

@@ -1,9 +1,9 @@
 """Too little memory for both windows: how to divide it (section 4.3).
 
-Results come at the rate sigma (A lambda_b + B lambda_a), for windows of A and B rows (Eq. 9). A byte given to window A is
-worth lambda_b rows that may find it, per row's size; so with constant rates (Eq. 12 and 13) the slower stream's window
-is served first, up to its full length, and the other gets the rest. With regulated rates (Eq. 14) rates and windows are
-chosen together. Unlike the paper's text, T' <= T is kept: windows never grow beyond what was asked for, and then a
+Results come at the rate sigma (A lambda_b + B lambda_a), for windows of A and B rows (Eq. 9). A row kept in window A
+is worth lambda_b rows a second that may find it; so with constant rates (Eq. 12 and 13) the slower stream's window is
+served first, up to its full length, and the other gets the rest. With regulated rates (Eq. 14) rates and windows
+are chosen together. Unlike the paper's text, T' <= T is kept: windows never grow beyond what was asked for, and then a
 split in between can be the best.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 # Rates this close to each other are equal: which of two windows is cut should not change with every breath.
 SAME_RATE = 1.1
@@ -105,7 +106,7 @@ def regulate(left: Demand, right: Demand, service_rate: float, memory: float) ->
         if denominator and lowest < numerator / denominator < highest:
             points.add(numerator / denominator)
     ascending = sorted(points)
-    for low, high in zip(ascending, ascending[1:], strict=False):
+    for low, high in pairwise(ascending):
         points.add(_vertex(lambda x: result(x)[0], low, high))
     return max((result(x) for x in sorted(points)), key=lambda found: found[0])[1]
 

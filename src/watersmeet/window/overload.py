@@ -7,7 +7,7 @@ shrink    the windows, until they fit in memory; with a service rate, rows as we
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.metrics import Metrics
@@ -33,7 +33,7 @@ class Overload:
         self.memory = None if options.memory is None else options.memory // partitions
         given = None if options.service_rate is None else options.service_rate / partitions
         self.service = ServiceRate(given, parallel=min(1.0, (options.cores or partitions) / partitions))
-        self.history: list[Mapping[str, Any]] = []
+        self.history: Sequence[Mapping[str, Any]] = ()
         self.rows: dict[str, float] = {}  # average rows a batch
         self.row_bytes: dict[str, float] = {}
         self.first: str | None = None  # the window that is served first
@@ -229,7 +229,7 @@ class Overload:
             "seen": [list(one) for one in self.service.seen],
         }
 
-    def restore(self, saved: Mapping[str, Any], history: list[Mapping[str, Any]]) -> None:
+    def restore(self, saved: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         """Take up the saved state; `history` is what the driver recorded of earlier batches."""
         self.rows, self.row_bytes = dict(saved["rows"]), dict(saved["row_bytes"])
         self.first, self.account = saved["first"], dict(saved["account"])

@@ -1,13 +1,13 @@
 """Too many rows for the service rate: which ones to drop (section 4.2), and an account of it.
 
-With lambda_a' + lambda_b' = mu the output rate sigma lambda_a' lambda_b' (T_a + T_b) (Eq. 10) is largest for equal rates
-(Eq. 11), whatever windows and selectivities are; an input slower than half of mu is left alone and the other gets the
-rest. A row is dropped by a hash of its content and of the batch: a repeated batch drops the same rows.
+With lambda_a' + lambda_b' = mu the output rate sigma lambda_a' lambda_b' (T_a + T_b) (Eq. 10) is largest for equal
+rates (Eq. 11), whatever windows and selectivities are; an input slower than half of mu is left alone and the other
+gets the rest. A row is dropped by a hash of its content and of the batch: a repeated batch drops the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -76,8 +76,8 @@ def _is_hashable(kind: pa.DataType) -> bool:
 class ServiceRate:
     """How many rows a second one partition can take: given, or what earlier batches were seen to do.
 
-    Timings come from the versions of earlier batches, so that a repeated batch sees the same ones. A batch counts only if
-    it kept the join busy for at least half of the time until the next one: a few rows taken at leisure say
+    Timings come from the versions of earlier batches, so that a repeated batch sees the same ones. A batch counts only
+    if it kept the join busy for at least half of the time until the next one: a few rows taken at leisure say
     nothing about how many could have been.
     """
 
@@ -88,7 +88,7 @@ class ServiceRate:
     KEPT: ClassVar[int] = 8
     BUSY: ClassVar[float] = 0.5
 
-    def learn(self, history: list[Mapping[str, Any]], interval: float) -> None:
+    def learn(self, history: Sequence[Mapping[str, Any]], interval: float) -> None:
         """Take in what the last batch's entry in the history says; `interval` is the time since then, in seconds."""
         if self.given is not None or not history:
             return

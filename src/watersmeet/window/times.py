@@ -1,8 +1,8 @@
 """Time: the time of a row, what is late, and when a stored row can meet nobody any more.
 
-A left row l and a right row r belong together iff  -window_right <= r - l <= window_left.  So a stored left row waits for
-right rows with times up to l + window_left, and is expired once every right row to come is later than that. What is to
-come is bounded by what has come: no row is expected more than `lateness` behind its input's newest time.
+A left row l and a right row r belong together iff  -window_right <= r - l <= window_left.  So a stored left row waits
+for right rows with times up to l + window_left, and is expired once every right row to come is later than that. What is
+to come is bounded by what has come: no row is expected more than `lateness` behind its input's newest time.
 
     right input     ... newest ------------------ lateness ---|
                                                               bound: right rows to come are at or after it

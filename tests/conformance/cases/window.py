@@ -1,7 +1,7 @@
 """Window joins: every algorithm, both clocks, every way to meet overload.
 
-The oracle joins by nested loops over plain rows. What is dropped under overload it takes from the operator's own account
-(the regulated rates, the horizons): the answer must be the join of exactly what the account says was there.
+The oracle joins by nested loops over plain rows. What is dropped under overload it takes from the operator's own
+account (the regulated rates, the horizons): the answer must be the join of exactly what the account says was there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from watersmeet.operator import advance
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan
 from watersmeet.state.space import MemorySpace
-from watersmeet.testing.arrivals import Arrival, Row, Script, batch_of, make_plan, random_script, table_of
+from watersmeet.testing.arrivals import Row, Script, batch_of, make_plan, random_script, table_of
 from watersmeet.testing.cases import Case
 from watersmeet.window.shedding import kept
 from watersmeet.window.window_join import WindowJoin

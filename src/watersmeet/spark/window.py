@@ -1,0 +1,192 @@
+"""`window_join`: two unbounded streams, each with a moving window of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from watersmeet.errors import ColumnError, OptionError
+from watersmeet.options import Options, parse_duration
+from watersmeet.spark.binding import Binding, binary_sources, internal_name
+from watersmeet.spark.output import binary_output
+from watersmeet.spark.schema import Source, find_column, key_pairs
+from watersmeet.state.directory import StateDir
+from watersmeet.window.batch_costs import KernelCosts
+from watersmeet.window.explain import Explanation, explain_rates, explain_state
+from watersmeet.window.measured_costs import window_costs
+from watersmeet.window.options import Algorithm, MemorySplit, Overload, Shedding, WindowOptions
+
+WHO = "window_join"
+
+Length = str | int
+
+
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str | tuple[str, str]],
+    state_dir: str | os.PathLike[str],
+    *,
+    window: Length | tuple[Length, Length],
+    time: str | tuple[str, str] | None = None,
+    lateness: Length = "10 s",
+    algorithm: Algorithm = "auto",
+    service_rate: float | None = None,
+    memory: str | int | None = None,
+    on_overload: Overload = "keep",
+    shedding: Shedding = "equal",
+    memory_split: MemorySplit = "optimal",
+    partitions: int | None = None,
+) -> DataFrame:
+    """Inner equi-join of two streaming DataFrames within moving windows, every pair exactly once.
+
+    A right row meets the left rows that are in the left window when it comes, and the other way round: with equal
+    keys, a pair is a result iff `-window_right <= right time - left time <= window_left`. The columns are those of
+    `left.join(right, on)`. Rows with a null key or a null time match nothing; the latter are counted.
+
+    Args:
+        left: A streaming DataFrame.
+        right: Another one.
+        on: A column name, a list of names, or pairs of names `("left_name", "right_name")`.
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        window: How long the rows of the left and of the right input wait for rows that come after them: a pair of
+            durations such as `("60 s", "5 min")`, or one for both.
+        time: The timestamp columns of both inputs; None for the arrival clock, one timestamp per micro-batch.
+        lateness: How far behind its input's newest time a row may come and still find all its partners. Later rows are
+            counted, and joined with what is still there.
+        algorithm: How the left and the right window are kept: `"HH"`, `"HN"`, `"NH"`, `"NN"` (H hash, N nested
+            loops), or `"auto"` to choose by measured costs. Never changes the answer.
+        service_rate: Rows per second that the join can take, all partitions together; None to estimate it.
+        memory: Bytes for rows held in memory, all partitions together (`"256 MB"`); None for no limit.
+        on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
+            faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both with an account.
+        shedding: How the service rate is divided: `"equal"` is optimal, the others are there to be compared with it.
+        memory_split: How the memory is divided when windows shrink: `"optimal"`, or one to be compared with it.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+
+    >>> import watersmeet as wm
+    >>> wm.window_join(
+    ...     impressions,
+    ...     clicks,
+    ...     on="ad",
+    ...     time=("shown_at", "clicked_at"),
+    ...     window=("10 min", "0 s"),
+    ...     state_dir="state/ads",
+    ... )  # doctest: +SKIP
+    """
+    pairs, shared = key_pairs(WHO, on)
+    sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
+    estimated = on_overload == "shed" and service_rate is None
+    options = WindowOptions.checked(
+        WHO,
+        window=window,
+        time=time,
+        lateness=lateness,
+        algorithm=algorithm,
+        service_rate=service_rate,
+        memory=memory,
+        on_overload=on_overload,
+        shedding=shedding,
+        memory_split=memory_split,
+        costs=_spark_costs() if algorithm == "auto" else None,
+        cores=left.sparkSession.sparkContext.defaultParallelism if estimated else None,
+    )
+    columns = None if options.time is None else _time_columns(sources, options.time)
+    options = options.model_copy(update={"time_columns": columns})
+    return Binding(
+        who=WHO,
+        operator="window",
+        sources=sources,
+        output=binary_output(WHO, *sources, shared=shared),
+        options=options,
+        state_dir=os.fspath(state_dir),
+        partitions=partitions,
+        clock=options.time is None or on_overload != "keep",
+    ).frame()
+
+
+def _spark_costs() -> KernelCosts:
+    # The binding hands rows over in the order of their hashes: nothing is left to arrange.
+    return window_costs().model_copy(update={"arrange": 0.0})
+
+
+def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[str, str]:
+    """The internal names of the time columns, which must be timestamps of one kind."""
+    positions = [find_column(WHO, source.name, source.frame, name) for source, name in zip(sources, names, strict=True)]
+    kinds = [source.fields[position].dataType for source, position in zip(sources, positions, strict=True)]
+    found = ", ".join(
+        f"{source.name}.{source.fields[position].name}: {kind.simpleString()}"
+        for source, position, kind in zip(sources, positions, kinds, strict=True)
+    )
+    if not all(isinstance(kind, T.TimestampType | T.TimestampNTZType) for kind in kinds):
+        raise ColumnError(
+            WHO,
+            expected="time columns of type timestamp or timestamp_ntz",
+            found=found,
+            hint="Cast them, for example with to_timestamp.",
+        )
+    if kinds[0] != kinds[1]:
+        raise ColumnError(
+            WHO,
+            expected="both time columns with a time zone or both without",
+            found=found,
+            hint="Cast one of them: what a time without a zone means depends on the session's time zone.",
+        )
+    left, right = (internal_name(source, position) for source, position in zip(sources, positions, strict=True))
+    return left, right
+
+
+class _ExplainOptions(Options):
+    window: tuple[float, float]
+    rates: tuple[float, float]
+    distinct_keys: tuple[float, float]
+    trigger: float
+
+
+def explain_window_join(
+    state_dir: str | os.PathLike[str] | None = None,
+    *,
+    window: Length | tuple[Length, Length] | None = None,
+    rates: tuple[float, float] | None = None,
+    distinct_keys: tuple[float, float] | None = None,
+    trigger: Length = "1 s",
+    costs: KernelCosts | None = None,
+) -> Explanation:
+    """Print and return what `algorithm="auto"` decides and why: four costs, the cross-over, the choice.
+
+    With `state_dir`, from what a join has observed so far. Without, for streams that are yet to come: their windows,
+    arrival rates in rows per second, distinct keys per window, and the interval at which micro-batches are run. `costs` are
+    by default those of this machine, measured at the first use.
+
+    >>> import watersmeet as wm
+    >>> explanation = wm.explain_window_join(window="60 s", rates=(10, 100), distinct_keys=(10, 10))  # doctest: +SKIP
+    >>> explanation.choice  # doctest: +SKIP
+    'HH'
+    """
+    who = "explain_window_join"
+    costs = costs or _spark_costs()
+    if state_dir is not None:
+        explanation = explain_state(StateDir(state_dir), costs)
+        if explanation is None:
+            raise OptionError(
+                who,
+                expected="the state directory of a window join that has run",
+                found=f"no version in {os.fspath(state_dir)}",
+                hint="Run a micro-batch first, or give window, rates and distinct_keys.",
+            )
+    else:
+        both = window if isinstance(window, tuple | list) else (window, window)
+        asked = _ExplainOptions.checked(
+            who,
+            window=tuple(parse_duration(length) for length in both),
+            rates=rates,
+            distinct_keys=distinct_keys,
+            trigger=parse_duration(trigger),
+        )
+        lengths = (round(asked.window[0]), round(asked.window[1]))
+        explanation = explain_rates(lengths, asked.rates, asked.distinct_keys, round(asked.trigger), costs)
+    print(explanation)
+    return explanation

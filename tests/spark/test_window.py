@@ -1,0 +1,180 @@
+"""`window_join` on real Structured Streaming, beside Spark's batch join with the same predicate."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.errors import ColumnError, NotStreamingError, OptionError
+from watersmeet.state.directory import StateDir
+from watersmeet.state.store import PartitionStore
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Feed:
+    """A stream of JSON files with the columns k, `name`, `name`_ts: every `send` is what one micro-batch reads."""
+
+    def __init__(self, spark: SparkSession, folder: Path, name: str, kind: str = "timestamp") -> None:
+        self.spark, self.folder, self.name = spark, folder / name, name
+        self.schema, self.sent = f"k long, {name} long, {name}_ts {kind}", 0
+        self.folder.mkdir()
+
+    def send(self, rows: Sequence[tuple[int, int, float | None]]) -> None:
+        """Rows of key, value and seconds after the epoch."""
+        lines = [
+            json.dumps(
+                {
+                    "k": key,
+                    self.name: value,
+                    f"{self.name}_ts": None if at is None else f"{EPOCH + timedelta(seconds=at):%Y-%m-%dT%H:%M:%S.%f}",
+                }
+            )
+            for key, value, at in rows
+        ]
+        (self.folder / f"{self.sent:03d}.json").write_text("\n".join(lines))
+        self.sent += 1
+
+    @property
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    @property
+    def batch(self) -> DataFrame:
+        return self.spark.read.schema(self.schema).json(str(self.folder))
+
+
+def fill(feeds: Sequence[Feed], first: int, count: int) -> None:
+    """Batches of 40 rows over ten seconds each, up to four seconds out of order, some on the very edge of a window."""
+    for number in range(first, first + count):
+        for place, feed in enumerate(feeds):
+            feed.send(
+                [((i * (place + 3)) % 7, 100 * number + i, 10 * number + (i * 7 % 29) / 2 - 4) for i in range(40)]
+            )
+
+
+def run(joined: DataFrame, folder: Path) -> None:
+    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
+    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
+        "checkpointLocation", str(folder / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+
+
+def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def expected(a: DataFrame, b: DataFrame, left: int, right: int) -> DataFrame:
+    apart = F.unix_micros(F.col("b_ts").cast("timestamp")) - F.unix_micros(F.col("a_ts").cast("timestamp"))
+    return a.join(b, "k").where(apart.between(-right * 1_000_000, left * 1_000_000))
+
+
+def counters(state: Path) -> Counter[str]:
+    """The counters of all batches and partitions, added up."""
+    total: Counter[str] = Counter()
+    for folder in sorted(state.glob("part-*")):
+        store = PartitionStore(StateDir(state), int(folder.name[5:]))
+        for entry in store.manifest(store.versions()[-1]).history:
+            total.update(entry["counters"])
+    return total
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_a_restart_and_another_algorithm_equal_the_batch_join(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    feeds = [Feed(spark, tmp_path, name, kind) for name in "ab"]
+    options: dict[str, Any] = {"time": ("a_ts", "b_ts"), "window": ("6 s", "3 s"), "lateness": "20 s"}
+    options["state_dir"] = tmp_path / "state"
+    a, b = (feed.stream for feed in feeds)
+    fill(feeds, 0, 3)
+    run(wm.window_join(a, b, "k", algorithm="auto", **options), tmp_path)
+    fill(feeds, 3, 3)
+    run(wm.window_join(a, b, "k", algorithm="HN", memory="2 kB", **options), tmp_path)
+
+    found = spark.read.parquet(str(tmp_path / "out"))
+    answer = expected(feeds[0].batch, feeds[1].batch, 6, 3)
+    assert found.columns == answer.columns == ["k", "a", "a_ts", "b", "b_ts"]
+    assert rows(found) == rows(answer)
+    assert len(rows(found)) > 100
+    total = counters(tmp_path / "state")
+    assert total["expired_rows.left"] > 0
+    assert total["spilled_rows"] > 0  # the budget of the second run is smaller than the windows
+    assert wm.explain_window_join(tmp_path / "state").choice in ("HH", "HN", "NH", "NN")
+
+
+def test_the_arrival_clock_joins_what_comes_close_together(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = [Feed(spark, tmp_path, name) for name in "ab"]
+    a, b = (feed.stream for feed in feeds)
+    for number in range(2):
+        for feed in feeds:
+            feed.send([(key, number, 0.0) for key in range(10)])
+    run(wm.window_join(a, b, "k", window="0 s", state_dir=tmp_path / "now"), tmp_path)
+    same_batch = spark.read.parquet(str(tmp_path / "out"))
+    assert {(row["a"], row["b"]) for row in same_batch.collect()} == {(0, 0), (1, 1)}
+    assert same_batch.count() == 20
+    (tmp_path / "hour").mkdir()
+    run(wm.window_join(a, b, "k", window="1 hour", state_dir=tmp_path / "hour-state"), tmp_path / "hour")
+    assert spark.read.parquet(str(tmp_path / "hour" / "out")).count() == 40
+
+
+def test_late_rows_null_times_and_shed_rows_are_in_the_account(spark: SparkSession, tmp_path: Path) -> None:
+    a, b = (Feed(spark, tmp_path, name) for name in "ab")
+    a.send([(1, 0, 0.0)])
+    b.send([(1, 0, 0.0)])
+    a.send([(1, 1, 100.0), (1, 2, None)])
+    b.send([(1, 1, 100.0)])
+    a.send([(1, 3, 1.0)])  # 99 seconds behind: its partner at 0.0 is gone, but it is counted
+    b.send([(key, key, 101.0) for key in range(2000)])
+    joined = wm.window_join(
+        a.stream,
+        b.stream,
+        "k",
+        time=("a_ts", "b_ts"),
+        window="5 s",
+        lateness="5 s",
+        state_dir=tmp_path / "state",
+        on_overload="shed",
+        service_rate=0.001,
+    )
+    run(joined, tmp_path)
+    total = counters(tmp_path / "state")
+    assert (total["late.left"] + total["shed.left"], total["null_time.left"]) == (1, 1)
+    assert total["shed.right"] > 1900
+    assert {(row["a"], row["b"]) for row in spark.read.parquet(str(tmp_path / "out")).collect()} <= {(0, 0), (1, 1)}
+
+
+def test_what_cannot_work_is_refused_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
+    a, b = Feed(spark, tmp_path, "a"), Feed(spark, tmp_path, "b", "timestamp_ntz")
+    good: dict[str, Any] = {"on": "k", "window": "5 s", "state_dir": tmp_path / "state"}
+    with pytest.raises(NotStreamingError):
+        wm.window_join(a.batch, b.stream, **good)
+    with pytest.raises(ColumnError, match="both time columns with a time zone or both without"):
+        wm.window_join(a.stream, b.stream, time=("a_ts", "b_ts"), **good)
+    with pytest.raises(ColumnError, match="of type timestamp"):
+        wm.window_join(a.stream, b.stream, time=("a", "b"), **good)
+    with pytest.raises(ColumnError, match="one column 'when'"):
+        wm.window_join(a.stream, b.stream, time=("when", "b_ts"), **good)
+    with pytest.raises(OptionError, match="needs memory"):
+        wm.window_join(a.stream, b.stream, on_overload="shrink", **good)
+    with pytest.raises(OptionError, match="only with on_overload"):
+        wm.window_join(a.stream, b.stream, service_rate=5, **good)
+    with pytest.raises(OptionError, match="has run"):
+        wm.explain_window_join(tmp_path / "nothing")
+    with pytest.raises(OptionError, match="rates"):
+        wm.explain_window_join(window="5 s")
+
+
+def test_explaining_streams_that_are_yet_to_come(capsys: pytest.CaptureFixture[str]) -> None:
+    wm.explain_window_join(window="60 s", rates=(10, 100), distinct_keys=(10, 10))
+    printed = capsys.readouterr().out
+    assert all(f"  {name}  " in printed for name in ("HH", "HN", "NH", "NN"))
+    assert "<- chosen" in printed
+    assert "ratio of 6.7 (Eq. 7)" in printed
