@@ -117,6 +117,30 @@ def gather(column: pa.ChunkedArray, indices: pa.Array) -> pa.Array:
     return pc.take(one_chunk(column), indices, boundscheck=False)
 
 
+def relabelled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values under a type that differs in labels only (a time zone, a wider offset), at any depth.
+
+    Arrow's own cast refuses null structs whose children are declared not null; here nested arrays keep their buffers.
+    """
+    if array.type == kind:
+        return array
+    if not pa.types.is_nested(kind):
+        return array.cast(kind)
+    if array.offset:
+        array = pc.take(array, pa.array(np.arange(len(array))))
+    if pa.types.is_struct(kind):
+        heads = 1
+        children = [relabelled(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        heads = 2
+        columns = [relabelled(array.keys, kind.key_type), relabelled(array.items, kind.item_type)]
+        children = [pa.StructArray.from_arrays(columns, fields=[kind.key_field, kind.item_field])]
+    else:
+        heads = 2
+        children = [relabelled(array.values, kind.value_type)]
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:heads], array.null_count, 0, children)
+
+
 def match_blocks(left: Hashes, right: Hashes, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
     """All pairs (i, j) with left[i] == right[j], for sorted inputs, in blocks of bounded size.
 

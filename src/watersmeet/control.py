@@ -1,7 +1,7 @@
 """Words to a running join: markers that travel through the stream, so that they are replayed like any row.
 
-A marker is a small JSON file in `state_dir/control/`, which the join reads as one more streaming source. It reaches every
-partition in one micro-batch and takes effect at that batch's end.
+A marker is a small JSON file in `state_dir/control/`, which the join reads as one more streaming source. It reaches
+every partition in one micro-batch and takes effect at that batch's end.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 import os
 import uuid
 
-from watersmeet.errors import OptionError, StateDirError
+from watersmeet.errors import OptionError
 from watersmeet.state.directory import CONTROL, StateDir
-from watersmeet.state.identity import read_join
+from watersmeet.state.identity import require_join
 
 CONTROL_SCHEMA = "kind string, input string, value long"
 
-# Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input i
-# as FIRST_END - i, the signal v as FIRST_SIGNAL - v.
+# Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input
+# i as FIRST_END - i, the signal v as FIRST_SIGNAL - v.
 TICK, FIRST_END, FIRST_SIGNAL = -1, -2, -1000
 MAX_SIGNAL = 2**30
 
@@ -31,7 +31,7 @@ def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
     >>> end_input("/path/to/state", "left")  # doctest: +SKIP
     """
     directory = StateDir(state_dir)
-    inputs = list(_join(directory)["identity"]["inputs"])
+    inputs = list(require_join(directory)["identity"]["inputs"])
     if name not in inputs:
         raise OptionError(
             "end_input",
@@ -47,23 +47,10 @@ def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
     if not 0 <= value <= MAX_SIGNAL:
         raise ValueError(f"a signal is a number from 0 to {MAX_SIGNAL}, not {value}")
     directory = StateDir(state_dir)
-    _join(directory)
+    require_join(directory)
     _send(directory, {"kind": "signal", "value": value})
 
 
-def _join(directory: StateDir) -> dict[str, dict[str, dict[str, object]]]:
-    found = read_join(directory)
-    if found is None:
-        raise StateDirError(
-            f"state directory {directory.uri}",
-            expected="the state directory of a join",
-            found="no join.json",
-            hint="Give the state_dir that the join was built with; build the join first.",
-        )
-    return found
-
-
 def _send(directory: StateDir, marker: dict[str, object]) -> None:
-    # The file source ignores names that begin with a dot or an underscore, so a marker is never read half-written:
-    # it is published under its final name in one piece.
+    # Published in one piece: Spark ignores the half-made file, whose name begins with a dot.
     directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(marker).encode() + b"\n")

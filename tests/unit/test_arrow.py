@@ -23,6 +23,7 @@ from watersmeet.arrow import (
     match_blocks,
     matches,
     merge_by_hash,
+    relabelled,
     sort_by_hash,
     sort_order,
     take,
@@ -203,3 +204,32 @@ def test_data_bytes_depends_on_rows_and_not_on_their_order(kind: str) -> None:
     assert data_bytes(twice.slice(4, 4)) == data_bytes(twice.slice(0, 4)) == size
     assert data_bytes(table.slice(0, 0)) == 0
     assert data_bytes(table.schema.empty_table()) == 0
+
+
+def test_relabelling_at_any_depth_keeps_values_and_nulls() -> None:
+    def kind(zone: str, text: pa.DataType) -> pa.DataType:
+        moment = pa.field("t", pa.timestamp("us", zone), nullable=False)
+        inner = pa.struct([moment, pa.field("s", text)])
+        return pa.struct(
+            [
+                pa.field("list", pa.list_(pa.field("element", inner))),
+                pa.field("map", pa.map_(pa.timestamp("us", zone), pa.field("value", inner))),
+                moment.with_name("alone"),
+            ]
+        )
+
+    here, there = kind("America/New_York", pa.large_string()), kind("UTC", pa.string())
+    values = [
+        {"list": [{"t": 1, "s": "a"}, None], "map": [(5, None), (6, {"t": 7, "s": None})], "alone": 1},
+        None,
+        {"list": None, "map": [], "alone": 3},
+        {"list": [], "map": None, "alone": 4},
+    ]
+    array = pa.array(values, here)
+    found = relabelled(array, there)
+    found.validate(full=True)
+    assert found.type == there
+    assert found.to_pylist() == pa.array(values, there).to_pylist()
+    assert relabelled(array.slice(1, 2), there).to_pylist() == found.to_pylist()[1:3]
+    assert relabelled(array.slice(0, 0), there).to_pylist() == []
+    assert relabelled(found, there) is found

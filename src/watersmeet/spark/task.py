@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.arrow import HASH, Indices, numpy_of, one_chunk, sort_order, take
+from watersmeet.arrow import HASH, Indices, numpy_of, one_chunk, relabelled, sort_order, take
 from watersmeet.control import FIRST_END, FIRST_SIGNAL
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
@@ -138,11 +138,10 @@ def _rows_of(
 ) -> pa.Table:
     keys = [f"_k{i}" for i in range(len(spec.keys))]
     wanted = take(table.select([*keys, *(f"_s{slot}" for slot in slots)]), order)
-    columns = [pa.array(hashes[order]), *wanted.columns]
     schema = spec.schema
-    result = pa.Table.from_arrays(columns, names=schema.names)
-    # Only labels can differ (the session's time zone, names of list elements): a cast without a copy.
-    return result if result.schema == schema else result.cast(schema)
+    # Only labels can differ: the session's time zone, large strings.
+    columns = [relabelled(one_chunk(c), f.type) for c, f in zip(wanted.columns, list(schema)[1:], strict=True)]
+    return pa.Table.from_arrays([pa.array(hashes[order]), *columns], schema=schema)
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:

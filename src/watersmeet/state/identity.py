@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from watersmeet.errors import StateMismatchError
+from watersmeet.errors import StateDirError, StateMismatchError
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
 from watersmeet.state.manifest import FORMAT, check_format
@@ -17,6 +17,19 @@ def read_join(directory: StateDir) -> dict[str, Any] | None:
     body = unseal(directory.read(JOIN_FILE), directory.path(JOIN_FILE))
     check_format(body, directory.path(JOIN_FILE))
     return body
+
+
+def require_join(directory: StateDir) -> dict[str, Any]:
+    """The record of the join; an error if the directory has none."""
+    found = read_join(directory)
+    if found is None:
+        raise StateDirError(
+            f"state directory {directory.uri}",
+            expected="the state directory of a join",
+            found="no join.json",
+            hint="Give the state_dir that the join was built with; build the join first.",
+        )
+    return found
 
 
 def recorded_partitions(directory: StateDir) -> int | None:

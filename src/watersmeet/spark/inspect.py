@@ -1,0 +1,145 @@
+"""`read_state` and `read_metrics`: what a join holds and what it did, as DataFrames.
+
+Both read the manifests in the state directory and no run file, so they are cheap and may be called while the query runs.
+They show the newest version of every partition; of a batch that is under way some partitions may be ahead of others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.state.identity import require_join
+from watersmeet.state.manifest import Manifest, RunEntry
+
+_STATE = (
+    "partition int, input string, bucket int, tier string, runs long, rows long, bytes long, "
+    "oldest_batch long, newest_batch long, version long"
+)
+_METRICS = (
+    "batch long, partition int, time long, rows_in map<string, long>, rows_out long, counters map<string, double>, "
+    "events array<string>, state_rows long, resident_bytes long, spilled_bytes long, timings map<string, double>, "
+    "repeats long"
+)
+
+
+def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFrame:
+    """What a join holds: a row for each partition, input, bucket and tier.
+
+    | column | |
+    |---|---|
+    | `partition` | key partition |
+    | `input` | whose rows these are: an input's name, or what the operator keeps beside its inputs |
+    | `bucket` | range of the key hash; null for resident rows, which are not kept apart by bucket on disk |
+    | `tier` | `resident` (memory-mapped) or `spilled` (compressed pages) |
+    | `runs`, `rows`, `bytes` | how much; bytes of a spilled run are shared out to its buckets by rows |
+    | `oldest_batch`, `newest_batch` | the batches in which these rows arrived |
+    | `version` | the batch after which this was the state |
+
+    >>> import watersmeet as wm
+    >>> state = wm.read_state(spark, "state/orders")  # doctest: +SKIP
+    >>> state.groupBy("input", "tier").sum("rows").show()  # doctest: +SKIP
+    """
+    directory = StateDir(state_dir)
+    require_join(directory)
+    rows = [row for manifest in newest_manifests(directory) for row in _holdings(manifest)]
+    return spark.createDataFrame(rows, _STATE)
+
+
+def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFrame:
+    """What a join did: a row for each batch and partition, from the first batch on.
+
+    | column | |
+    |---|---|
+    | `batch`, `partition` | which |
+    | `time` | the batch's clock in microseconds; 0 for joins that do not read it |
+    | `rows_in`, `rows_out` | rows by input (or of its punctuations), and results |
+    | `counters` | the operator's own, by name: runs probed, rows merged, flushes... |
+    | `events` | its decisions with the numbers behind them, each a JSON document |
+    | `state_rows`, `resident_bytes`, `spilled_bytes` | what is held after the batch |
+    | `timings` | seconds by phase: `load`, `join`, `store` |
+    | `repeats` | batches so far that came out differently when Spark repeated them: a source did not replay |
+
+    >>> import watersmeet as wm
+    >>> metrics = wm.read_metrics(spark, "state/orders")  # doctest: +SKIP
+    >>> metrics.groupBy("batch").sum("rows_out").orderBy("batch").show()  # doctest: +SKIP
+    """
+    directory = StateDir(state_dir)
+    require_join(directory)
+    rows = [
+        _metrics_row(manifest.partition, entry)
+        for manifest in newest_manifests(directory)
+        for entry in metrics_history(directory, manifest)
+    ]
+    return spark.createDataFrame(sorted(rows, key=lambda row: row[:2]), _METRICS)
+
+
+@dataclass
+class _Holding:
+    runs: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    oldest: list[int] = field(default_factory=list)
+    newest: list[int] = field(default_factory=list)
+
+    def add(self, run: RunEntry, rows: int, nbytes: int) -> None:
+        self.runs += 1
+        self.rows += rows
+        self.nbytes += nbytes
+        self.oldest.append(run.oldest)
+        self.newest.append(run.newest)
+
+
+def _holdings(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
+    found: dict[tuple[str, str, int | None], _Holding] = {}
+    for run in manifest.runs:
+        for bucket, rows, nbytes in _by_bucket(run):
+            found.setdefault((run.label, run.tier, bucket), _Holding()).add(run, rows, nbytes)
+    for (label, tier, bucket), held in found.items():
+        yield (
+            manifest.partition, label, bucket, tier, held.runs, held.rows, held.nbytes,
+            min(held.oldest), max(held.newest), manifest.version,
+        )  # fmt: skip
+
+
+def _by_bucket(run: RunEntry) -> Iterator[tuple[int | None, int, int]]:
+    """A run's rows and bytes by bucket, as far as its page directory tells."""
+    if not run.pages:
+        yield None, run.rows, run.nbytes
+        return
+    live = run.live if run.live is not None else [[0, run.stored_rows]]
+    rows: dict[int, int] = {}
+    starts = accumulate((page_rows for _, page_rows in run.pages), initial=0)
+    for (bucket, page_rows), start in zip(run.pages, starts, strict=False):
+        there = sum(max(0, min(stop, start + page_rows) - max(begin, start)) for begin, stop in live)
+        if there:
+            rows[bucket] = rows.get(bucket, 0) + there
+    total = sum(rows.values())
+    shared = [run.nbytes * upto // total for upto in accumulate(rows.values(), initial=0)] if total else []
+    for i, (bucket, count) in enumerate(rows.items()):
+        yield bucket, count, shared[i + 1] - shared[i]
+
+
+def _metrics_row(partition: int, entry: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        entry["batch"],
+        partition,
+        entry["time"],
+        entry["rows_in"],
+        entry["rows_out"],
+        {name: float(value) for name, value in entry["counters"].items()},
+        [json.dumps(event) for event in entry["events"]],
+        entry["state_rows"],
+        entry["resident_bytes"],
+        entry["spilled_bytes"],
+        {name: float(value) for name, value in entry["timings"].items()},
+        entry["repeats"],
+    )
