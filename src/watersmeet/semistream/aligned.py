@@ -1,4 +1,4 @@
-"""The aligned policy: chunks are ranges of the key hash, so a waiting row needs one chunk, and gets it when it pays most.
+"""The aligned policy: chunks are ranges of the key hash, so a waiting row needs one chunk and gets it when it pays.
 
 Semantics     every row meets all master rows of its key: in the cache at once, or when its chunk is read, within
               `max_delay` batches. All master rows of a key are in one chunk, so nothing is ever half joined.
@@ -11,9 +11,9 @@ Which chunks  those whose oldest row must be finished now, then those with most 
               round in `max_delay` batches; none that nobody waits for.
 Cost          per batch: the batch is written once and taken up once; per chunk read, a binary search per waiting row.
 
-Beyond the paper (which reads the table in a fixed order, every row waiting a whole cycle): a row stays (T + 1) / 2 batches
-on average where its chunk is read every T batches, both ends counted, so n rows waiting at the read of a chunk stand
-for n (T + 1) / 2T rows at any time. With T = 1 that is the batch itself.
+Beyond the paper (which reads the table in a fixed order, every row waiting a whole cycle): a row stays (T + 1) / 2
+batches on average where its chunk is read every T batches, both ends counted, so n rows waiting at the read of a chunk
+stand for n (T + 1) / 2T rows at any time. With T = 1 that is the batch itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, numpy_of, take
+from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.estimate.frequency import tally
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import (
@@ -190,7 +190,9 @@ class AlignedGeneration(Generation):
         assert self.warm_keys is not None
         left = self.warm_keys[np.searchsorted(self.warm_keys, self.table.lows[self.warm_next]) :]
         chunks = np.unique(self.table.chunk_of(left))[: -(-self.table.count // self.setting.options.max_delay)]
-        found, counts, wanted = [], [], []
+        found: list[pa.Table] = []
+        counts: list[Indices] = []
+        wanted: list[Hashes] = []
         for chunk in chunks:
             mine = left[self.table.chunk_of(left) == chunk]
             rows, number = rows_with(self.read(int(chunk)), mine)
@@ -234,8 +236,8 @@ class AlignedGeneration(Generation):
 
     def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
         """Waiting rows, the oldest of them, and the last read of each chunk."""
-        more = {"counts": self.counts, "first": self.first, "last_read": self.last_read}
-        return {**super().chunk_columns(), **more}
+        known = super().chunk_columns()
+        return {**known, "counts": self.counts, "first": self.first, "last_read": self.last_read}
 
     def restore_chunks(self, table: pa.Table) -> None:
         """Take up what `chunk_columns` returned."""

@@ -100,7 +100,7 @@ class Cache:
     def evict(self, batch: int, *, stay: float, residence: float, factor: float) -> int:
         """Let go of keys whose rows would take less room waiting; returns how many.
 
-        `stay` is how many batches a row would wait, so that bytes per batch times `stay` is what would wait at any time.
+        `stay` is how many batches a row would wait, so bytes per batch times `stay` is what would wait at any time.
         Keys watched for less than `residence` batches are left alone. Afterwards the counting begins anew.
         """
         entries = self.entries()

@@ -2,8 +2,8 @@
 
 A stream row belongs to the version that was current in its partition when it arrived, and is joined with that version
 alone. So a version brings everything of its own: a cursor over its chunks, waiting rows, a cache. The operator
-(`semi_stream_join`) has one current generation, at most one that is being warmed up to follow it, and old ones that only
-wait for their last rows to be finished.
+(`semi_stream_join`) has one current generation, at most one that is being warmed up to follow it, and old ones that
+only wait for their last rows to be finished.
 
     announced -> warming (reads the chunks once for the keys cached now) -> current -> draining -> gone
 
@@ -105,6 +105,9 @@ class Generation(ABC):
     @abstractmethod
     def compact(self, batch: int) -> None:
         """Give back the room of rows that wait no more."""
+
+    def forgo(self) -> None:  # noqa: B027  (most policies have nothing to forgo)
+        """Memory is short: let go of what is only kept for later."""
 
     @property
     @abstractmethod
@@ -214,7 +217,7 @@ def ranges(starts: Indices, ends: Indices) -> Indices:
     """
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+    return np.asarray(np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths))
 
 
 def rows_with(table: pa.Table, hashes: Hashes) -> tuple[pa.Table, Indices]:
@@ -228,4 +231,4 @@ def group_sums(amounts: npt.NDArray[np.float64], counts: Indices) -> npt.NDArray
     """Sums over consecutive groups of the given lengths; a group may be empty."""
     ends = np.cumsum(counts)
     running = np.concatenate(([0.0], np.cumsum(amounts)))
-    return running[ends] - running[ends - counts]
+    return np.asarray(running[ends] - running[ends - counts])

@@ -7,8 +7,8 @@
       v-000002/part-00003/chunk-00000-<attempt>.arrow
       joins/<id>.json                          state directories of the joins that read the table
 
-The partitions are those of the join (`pmod(hash, P)`). In the layout "hash" chunk i of a partition holds the hashes from
-its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one chunk only; in
+The partitions are those of the join (`pmod(hash, P)`). In the layout "hash" chunk i of a partition holds the hashes
+from its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one chunk; in
 the layout "arrival" rows are where they happened to come. Inside a chunk rows are always sorted by hash: probing one
 touches only the pages it needs. What is read depends on (version, partition, chunk) and on nothing else.
 """

@@ -2,7 +2,7 @@
 
 Semantics     a row that enters at step e meets the chunks of the steps e .. e + k - 1, that is every chunk once, and
               leaves. Steps are counted for ever; step s reads chunk s mod k.
-Cost          per step: one chunk, probed against all rows that wait. With `max_delay` D a batch makes ceil(k / D) steps.
+Cost          per step: one chunk, probed against all rows that wait; a batch makes ceil(k / `max_delay`) steps.
 State         runs of waiting rows with `_entry` and `_ats`, and beside each run one byte per row: whether the row has
               met its key, has met its hash (a colliding key), or is gone.
 

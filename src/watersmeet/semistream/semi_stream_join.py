@@ -1,10 +1,10 @@
 """The semi-stream join: one stream against a prepared master table, through generations (see `generation`).
 
-Semantics     equi-join of the stream with the table, many-to-many; `how="left"` also emits stream rows without a partner.
+Semantics     equi-join of the stream with the table, many-to-many; `how="left"` also emits stream rows without partner.
               Each stream row is joined with exactly one version of the table: the one current in its partition when it
               arrived. A row is finished within `max_delay` batches.
-Input         the input "stream"; rows with a null key have no partner. Numbers signalled to the join are versions of the
-              master table that have become available; the first batch's signal (or `version`) is the one to begin with.
+Input         the input "stream"; rows with a null key have no partner. Numbers signalled to the join are versions of
+              the master table that have become available; it begins with the first batch's signal (or `version`).
 Versions      a new version is warmed up before it takes over: its chunks are read for the keys cached now, so that hot
               rows stay hot. Then arriving rows belong to it, while the old version finishes what waits for it.
 Memory        waiting rows and caches of all generations stay within `memory`. When they would not, waiting rows are
@@ -157,8 +157,8 @@ class SemiStreamJoin(Operator):
                 "semi_stream_join",
                 expected=f"waiting rows and cache within {memory} bytes per partition",
                 found=f"{self._bytes()} bytes after {rows} rows in batch {self.batch} of one partition",
-                hint=f"About {fits} rows per batch and partition would fit: send fewer, raise memory, lower max_delay, or "
-                "let on_overload='wait' read more chunks per batch.",
+                hint=f"About {fits} rows per batch and partition would fit: send fewer, raise memory, lower max_delay, "
+                "or let on_overload='wait' read more chunks per batch.",
             )
         self.metrics.count("overloads")
         self.metrics.event("overload", bytes=self._bytes(), memory=memory, rows=rows, rows_that_fit=fits)
@@ -168,12 +168,10 @@ class SemiStreamJoin(Operator):
         self._shrink_cache()
 
     def _shrink_cache(self) -> None:
-        excess = self._bytes() - self.setting.memory
         for generation in self._all():
-            if excess > 0 and generation.cache.keys.rows:
-                before = generation.cache.nbytes
+            # Entries are priced above their bare size, so a second round may be needed.
+            while (excess := self._bytes() - self.setting.memory) > 0 and generation.cache.keys.rows:
                 self.metrics.count("evictions", generation.cache.shrink(excess, self.batch))
-                excess -= before - generation.cache.nbytes
 
     def _settle(self) -> Iterator[pa.Table]:
         for generation in self._serving():
@@ -181,6 +179,8 @@ class SemiStreamJoin(Operator):
         if self._bytes() > self.setting.memory:
             for generation in self._serving():
                 generation.compact(self.batch)
+                if self._bytes() > self.setting.memory:
+                    generation.forgo()
             self._shrink_cache()
         self.draining = [generation for generation in self.draining if generation.waiting_rows]
         self._report()

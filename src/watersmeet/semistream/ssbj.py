@@ -183,7 +183,7 @@ class SsbjGeneration(MeshGeneration):
     # -- out of the cache, and the rest ---------------------------------------------------------------------------
 
     def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
-        """Move keys into the cache, and every few cycles out; collectors give way when there is no room for them."""
+        """Move keys into the cache, and every few cycles out."""
         yield from self._complete_collectors(batch)
         yield from self._admit_absences(batch)
         cycle = max(self.table.count / self.pace, 1.0)
@@ -193,13 +193,15 @@ class SsbjGeneration(MeshGeneration):
             if gone:
                 self.setting.metrics.count("evictions", gone)
                 self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(cycle, 3))
-        if room < 0:
-            self.collectors = []
         yield from super().settle(batch, room)
 
     def retire(self) -> None:
         """Nothing more will arrive: no cache, no collectors."""
         super().retire()
+        self.forgo()
+
+    def forgo(self) -> None:
+        """Collectors can start again when there is room."""
         self.collectors = []
 
     def warm(self, batch: int) -> bool:

@@ -1,9 +1,9 @@
 """Rows that wait for their chunk, when each needs one chunk only.
 
-Rows come in runs, one per batch, sorted by hash; chunks are ranges of the hash, so the rows that wait for a chunk are one
-slice of every run. Reading a chunk finishes all of them at once, and nothing has to be deleted: reads are numbered, a
-run remembers the number of the next read when it was made, a chunk the last read that it was part of, and a row is alive
-while its chunk has not been read since.
+Rows come in runs, one per batch, sorted by hash; chunks are ranges of the hash, so the rows that wait for a chunk are
+one slice of every run. Reading a chunk finishes all of them at once, and nothing has to be deleted: reads are numbered,
+a run remembers the number of the next read when it was made, a chunk the last read that it was part of, and a row is
+alive while its chunk has not been read since.
 
     chunk             0        1        2          last read:   4   7   2
     run made before 3 aabb     cc       dddd       alive:       -   -   dddd

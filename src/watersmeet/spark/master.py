@@ -1,0 +1,234 @@
+"""`prepare_master` and `refresh_master`: a table, partitioned and cut into chunks as a semi-stream join reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from typing import Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from watersmeet.arrow import HASH, key_name, payload_name
+from watersmeet.control import send_signal
+from watersmeet.errors import ColumnError, OptionError, PlanError, StateDirError, WorkerSetupError
+from watersmeet.plan import InputSpec
+from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
+from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
+from watersmeet.semistream.master_writer import PartitionWriter, publish_version
+from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
+from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
+from watersmeet.state.directory import StateDir
+
+SPARK_HASH = "xxhash64"
+
+
+def prepare_master(
+    df: DataFrame,
+    on: str | Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    partitions: int | None = None,
+    chunk_rows: int = 100_000,
+    layout: Literal["hash", "arrival"] = "hash",
+) -> int:
+    """Write a DataFrame as the first version of a master table for `semi_stream_join`; returns the version's number.
+
+    `on` names the key columns; rows with a null key match nothing and are left out. `partitions` (by default
+    `spark.sql.shuffle.partitions`) is the number of partitions that every join with the table will have. With
+    `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read; `layout="arrival"`
+    saves the sort and can only be read with `policy="ssbj"` or `"mesh"`.
+
+    >>> import watersmeet as wm
+    >>> wm.prepare_master(spark.read.parquet("parts"), on="part_id", path="masters/parts")  # doctest: +SKIP
+    1
+    """
+    who = "prepare_master"
+    where = _absolute(path)
+    _check(who, df, chunk_rows, layout, partitions)
+    table = MasterTable(where)
+    if table.exists and table.versions():
+        raise StateDirError(
+            who,
+            expected="a directory without a master table",
+            found=f"version {table.newest} at {where}",
+            hint="Call refresh_master(df, path) for a new version, or give another path.",
+        )
+    names = [on] if isinstance(on, str) else list(on)
+    source = _source(who, df, names)
+    count = partitions or int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    spec = InputSpec(
+        "master",
+        tuple(arrow_type(encoded_type(kind)) for kind in source.key_types),
+        tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
+    )
+    description = Description(
+        id=uuid.uuid4().hex,
+        keys=[source.fields[i].name for i in source.keys],
+        columns=[source.fields[i].name for i in source.payload],
+        schema=encode_schema(spec.schema),
+        partitions=count,
+        hash=SPARK_HASH,
+        fields=[spec.jsonValue() for spec in df.schema.fields],
+    )
+    StateDir(where).create()
+    _write(source, description, where, 1, chunk_rows, layout)
+    return 1
+
+
+def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
+    """Write a DataFrame as the next version of a master table and tell the joins that read it; returns its number.
+
+    The columns must be those of the table. A running join warms the new version up and then moves to it, partition by
+    partition; rows that arrived before finish on the version they arrived under. Versions that no join may need any
+    more are deleted. A join that is not running learns of it when it is built again.
+
+    >>> import watersmeet as wm
+    >>> wm.refresh_master(spark.read.parquet("parts"), "masters/parts")  # doctest: +SKIP
+    2
+    """
+    who = "refresh_master"
+    where = _absolute(path)
+    table = MasterTable(where)
+    description = table.description
+    newest = table.version(table.newest)
+    size = newest["chunk_rows"] if chunk_rows is None else chunk_rows
+    _check(who, df, size, newest["layout"], None)
+    source = _source(who, df, description.keys)
+    expected = T.StructType([T.StructField.fromJson(entry) for entry in description.fields])
+    if [(f.name, f.dataType) for f in df.schema] != [(f.name, f.dataType) for f in expected]:
+        raise ColumnError(
+            who,
+            expected=f"the columns of the table: {expected.simpleString()}",
+            found=df.schema.simpleString(),
+            hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
+        )
+    number = table.newest + 1
+    _write(source, description, where, number, size, newest["layout"])
+    for join in registered_joins(where):
+        send_signal(join.state_dir, number)
+    remove_old_versions(where)
+    return number
+
+
+def _write(source: Source, description: Description, path: str, number: int, chunk_rows: int, layout: Layout) -> None:
+    """One Spark job: shuffle by key, sort, write chunk files; the driver publishes what the tasks report."""
+    columns = [f"c{i}" for i in range(len(source.fields))]
+    frame = source.frame.toDF(*columns)
+    keys = [
+        encoded(F.col(columns[i]), source.fields[i].dataType).cast(encoded_type(kind)).alias(key_name(n))
+        for n, (i, kind) in enumerate(zip(source.keys, source.key_types, strict=True))
+    ]
+    payload = [
+        encoded(F.col(columns[i]), source.fields[i].dataType).alias(payload_name(n))
+        for n, i in enumerate(source.payload)
+    ]
+    names = [key_name(n) for n in range(len(keys))]
+    rows = frame.select(*keys, *payload)
+    for name in names:
+        rows = rows.filter(F.col(name).isNotNull())
+    rows = rows.select(F.xxhash64(*names).alias(HASH), *rows.columns)
+    rows = rows.repartitionById(description.partitions, F.pmod(HASH, F.lit(description.partitions)).cast("int"))
+    if layout == "hash":
+        # The hash is unsigned for us and signed for Spark: flipping the sign bit makes one order of the other.
+        rows = rows.sortWithinPartitions(F.col(HASH).bitwiseXOR(F.lit(-(2**63)).cast("long")))
+    job = json.dumps(
+        {
+            "path": path,
+            "version": number,
+            "schema": description.schema,
+            "partitions": description.partitions,
+            "chunk_rows": chunk_rows,
+            "layout": layout,
+        }
+    )
+    reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
+    chunks = {row.partition: [Chunk(*entry) for entry in json.loads(row.chunks)] for row in reports}
+    if sorted(chunks) != list(range(description.partitions)):
+        raise WorkerSetupError(
+            f"master table {path}",
+            expected=f"{description.partitions} partitions to be written",
+            found=f"partitions {sorted(chunks)}",
+            hint="This is a fault of the Spark plan: please report it with the output of df.explain().",
+        )
+    publish_version(path, description, number, dict(sorted(chunks.items())), chunk_rows=chunk_rows, layout=layout)
+
+
+def _chunk_writer(text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from watersmeet.spark.master import write_partition
+
+        yield write_partition(text, batches)
+
+    return write
+
+
+def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """Inside a task: write the chunks of one partition and report them."""
+    job = json.loads(text)
+    context = TaskContext.get()
+    assert context is not None
+    schema = decode_schema(job["schema"])
+    writer = PartitionWriter(
+        StateDir(job["path"]),
+        job["version"],
+        context.partitionId(),
+        schema,
+        chunk_rows=job["chunk_rows"],
+        layout=job["layout"],
+        attempt=f"{context.taskAttemptId()}-{uuid.uuid4().hex[:8]}",
+    )
+    for batch in batches:
+        hashes = batch.column(0).view(pa.uint64())
+        table = pa.Table.from_arrays([hashes, *batch.columns[1:]], names=schema.names)
+        writer.add(table if table.schema == schema else table.cast(schema))
+    report = json.dumps([astuple(chunk) for chunk in writer.close()])
+    return pa.RecordBatch.from_pydict(
+        {"partition": pa.array([context.partitionId()], pa.int32()), "chunks": pa.array([report])}
+    )
+
+
+def _source(who: str, df: DataFrame, names: Sequence[str]) -> Source:
+    keys = [find_column(who, "master", df, name) for name in names]
+    source = Source("master", df, keys, [i for i in range(len(df.columns)) if i not in keys])
+    for spec in source.fields:
+        check_encodable(who, "master", spec)
+    source.key_types = [widest(kind) for kind in common_key_types(who, [source])]
+    return source
+
+
+def widest(kind: T.DataType) -> T.DataType:
+    """The type in which a key is kept, so that a stream whose key has another width can still be compared with it."""
+    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType)):
+        return T.LongType()
+    return T.DoubleType() if isinstance(kind, T.FloatType) else kind
+
+
+def _check(who: str, df: DataFrame, chunk_rows: int, layout: str, partitions: int | None) -> None:
+    if df.isStreaming:
+        raise PlanError(
+            who,
+            expected="a batch DataFrame",
+            found="a streaming one",
+            hint="The master table is read once per version: use spark.read, and refresh_master for a new version.",
+        )
+    for name, value in (("chunk_rows", chunk_rows), ("partitions", 1 if partitions is None else partitions)):
+        if type(value) is not int or value < 1:
+            raise OptionError(
+                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default."
+            )
+    if layout not in ("hash", "arrival"):
+        raise OptionError(
+            who, expected="layout 'hash' or 'arrival'", found=repr(layout), hint="Leave it out for 'hash'."
+        )
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    directory = StateDir(path)
+    return directory.root if directory.is_local else directory.uri

@@ -1,0 +1,163 @@
+"""`semi_stream_join`: a stream against a prepared master table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from watersmeet.control import send_signal
+from watersmeet.errors import OptionError, PlanError
+from watersmeet.semistream.master_registry import Registration, register_join
+from watersmeet.semistream.master_table import Description, MasterTable
+from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.spark.binding import Binding, internal_name
+from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
+from watersmeet.spark.output import binary_output
+from watersmeet.spark.schema import Source, check_streaming, common_key_types, find_column, key_pairs
+from watersmeet.state.directory import StateDir
+
+WHO = "semi_stream_join"
+STREAM, MASTER = "stream", "master"
+
+
+def semi_stream_join(
+    stream: DataFrame,
+    master: str | os.PathLike[str] | DataFrame,
+    on: str | Sequence[str | tuple[str, str]],
+    state_dir: str | os.PathLike[str],
+    *,
+    memory: int | str = "64 MB",
+    policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
+    how: Literal["inner", "left"] = "inner",
+    max_delay: int = 10,
+    switching_factor: float = 1.0,
+    on_overload: Literal["wait", "error"] = "wait",
+    idle: Literal["work", "sleep"] = "work",
+    idle_chunks: int = 16,
+) -> DataFrame:
+    """Equi-join of a streaming DataFrame with a master table that need not fit in memory; many-to-many, exactly once.
+
+    `master` is the path of a table written by `prepare_master`, or a batch DataFrame, which is prepared into the state
+    directory the first time. `on` is a column name, a list of names, or pairs `("stream_name", "master_name")`; the
+    output has the columns of `stream.join(master, on, how)`.
+
+    Rows whose key is cached are answered at once. The others wait at most `max_delay` micro-batches for their part of
+    the table to be read (1: they never wait). Waiting rows and cache share `memory`; a stream too fast for it makes the
+    join read more per batch, or fail with `on_overload="error"`. While the stream is silent, `idle="work"` runs a batch
+    every second so that waiting rows finish; `"sleep"` leaves them until more data comes or the input is ended.
+
+    >>> import watersmeet as wm
+    >>> wm.prepare_master(parts, on="part_id", path="masters/parts")  # doctest: +SKIP
+    >>> joined = wm.semi_stream_join(sales, "masters/parts", on="part_id", state_dir="state/sales")  # doctest: +SKIP
+    """
+    check_streaming(WHO, STREAM, stream)
+    if idle not in ("work", "sleep"):
+        raise OptionError(WHO, expected="idle 'work' or 'sleep'", found=repr(idle), hint="Leave it out for 'work'.")
+    pairs, shared = key_pairs(WHO, on)
+    home = StateDir(state_dir)
+    table = _table(master, [right for _, right in pairs], home)
+    description, newest = table.description, table.newest
+    path = table.directory.root if table.directory.is_local else table.directory.uri
+    options = SemiStreamOptions.checked(
+        WHO,
+        master=description.id,
+        path=path,
+        version=newest,
+        memory=memory,
+        policy=policy,
+        how=how,
+        max_delay=max_delay,
+        switching_factor=switching_factor,
+        on_overload=on_overload,
+        idle_chunks=idle_chunks,
+    )
+    _check_table(table, description, newest, options, [right for _, right in pairs])
+
+    keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
+    left = Source(STREAM, stream, keys, [i for i in range(len(stream.columns)) if i not in keys])
+    right = _master_source(stream, description, [name for _, name in pairs])
+    columns = binary_output(WHO, left, right, shared=shared)
+    outer = how == "left"
+    frame = Binding(
+        who=WHO,
+        operator="semi_stream",
+        sources=[left],
+        output=[column for column in columns if column.input == STREAM],
+        extra_output=[
+            (_nullable(column.field, outer), MASTER, internal_name(right, column.position))
+            for column in columns
+            if column.input == MASTER
+        ],
+        options=options,
+        state_dir=os.fspath(state_dir),
+        partitions=description.partitions,
+        tick=idle == "work",
+        keep_null_keys=outer,
+        key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
+    ).frame()
+    register_join(path, Registration(home.root if home.is_local else home.uri, newest))
+    # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.
+    send_signal(state_dir, newest)
+    return frame
+
+
+def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir) -> MasterTable:
+    if not isinstance(master, DataFrame):
+        return MasterTable(os.fspath(master))
+    if master.isStreaming:
+        raise PlanError(
+            WHO,
+            expected="a path or a batch DataFrame as the master table",
+            found="a streaming DataFrame",
+            hint="Use progressive_join or window_join for two streams.",
+        )
+    path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
+    table = MasterTable(path)
+    if not (table.exists and table.versions()):
+        prepare_master(master, keys, path)
+    return table
+
+
+def _check_table(
+    table: MasterTable, description: Description, version: int, options: SemiStreamOptions, keys: Sequence[str]
+) -> None:
+    where = f"{WHO}, master table {table.directory.uri}"
+    if description.hash != SPARK_HASH:
+        raise PlanError(
+            where,
+            expected="a table written by prepare_master",
+            found=f"one whose keys are hashed by {description.hash}",
+            hint="Prepare the table with Spark.",
+        )
+    if [name.lower() for name in keys] != [name.lower() for name in description.keys]:
+        raise PlanError(
+            where,
+            expected=f"a join on {', '.join(description.keys)}, which the table was prepared for",
+            found=f"on {', '.join(keys)}",
+            hint="Join on those columns in that order, or prepare the table again with another `on`.",
+        )
+    layout = table.version(version)["layout"]
+    if options.policy == "aligned" and layout != "hash":
+        raise PlanError(
+            where,
+            expected="chunks that are ranges of the key hash, for policy='aligned'",
+            found=f"layout={layout!r}",
+            hint="Prepare the table with layout='hash', or choose policy='ssbj' or 'mesh'.",
+        )
+
+
+def _master_source(stream: DataFrame, description: Description, keys: Sequence[str]) -> Source:
+    """The table as a source without rows, so that names and types are treated as those of any other input."""
+    schema = T.StructType([T.StructField.fromJson(entry) for entry in description.fields])
+    empty: list[tuple[Any, ...]] = []
+    frame = stream.sparkSession.createDataFrame(empty, schema)
+    positions = [find_column(WHO, MASTER, frame, name) for name in keys]
+    return Source(MASTER, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
+
+
+def _nullable(spec: T.StructField, outer: bool) -> T.StructField:
+    return T.StructField(spec.name, spec.dataType, spec.nullable or outer, spec.metadata)

@@ -1,0 +1,188 @@
+"""`semi_stream_join` on real Structured Streaming, beside Spark's own batch join."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.errors import ColumnError, KeyTypeError, OptionError, PlanError, StateDirError
+
+
+def write_stream(folder: Path, batches: int, rows: int, first: int = 0) -> None:
+    """One parquet file per micro-batch; a third of the rows on ten hot keys, some keys null, some not in the table."""
+    folder.mkdir(exist_ok=True)
+    for number in range(first, first + batches):
+        rng = random.Random(number)
+        ids = range(number * rows, (number + 1) * rows)
+        keys = [None if i % 31 == 0 else rng.randrange(10 if i % 3 == 0 else 1500) for i in ids]
+        table = pa.table({"part_id": pa.array(keys, pa.int32()), "sale": pa.array(ids, pa.int64())})
+        pq.write_table(table, folder / f"{number:03d}.parquet")
+
+
+def stream_of(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.schema("part_id int, sale long").option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+def parts(spark: SparkSession, factor: int = 1) -> DataFrame:
+    """Up to three rows per key, and none for every seventh."""
+    return (
+        spark.range(3000)
+        .filter("id % 7 != 0")
+        .select(
+            (F.col("id") % 1000).alias("part_id"),
+            F.concat(F.lit("supplier "), F.col("id")).alias("supplier"),
+            (F.col("id") * factor).cast("decimal(12,2)").alias("price"),
+        )
+    )
+
+
+def run(joined: DataFrame, folder: Path) -> None:
+    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
+        "checkpointLocation", str(folder / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+
+
+def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.parametrize(
+    ("policy", "how", "layout"), [("aligned", "left", "hash"), ("ssbj", "inner", "arrival"), ("mesh", "inner", "hash")]
+)
+def test_equals_the_batch_join_over_restarts(
+    spark: SparkSession, tmp_path: Path, policy: str, how: str, layout: str
+) -> None:
+    path, state = tmp_path / "master", tmp_path / "state"
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=150, layout=layout)
+
+    def joined() -> DataFrame:
+        source = stream_of(spark, tmp_path / "in")
+        return wm.semi_stream_join(source, path, "part_id", state, policy=policy, how=how, max_delay=4, idle="sleep")
+
+    write_stream(tmp_path / "in", 4, 600)
+    run(joined(), tmp_path)
+    write_stream(tmp_path / "in", 3, 600, first=4)
+    run(joined(), tmp_path)
+    wm.end_input(state, "stream")
+    run(joined(), tmp_path)
+
+    expected = spark.read.parquet(f"{tmp_path}/in").join(parts(spark), "part_id", how)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert joined().schema == expected.select(*found.columns).schema
+    assert found.columns == expected.columns
+    assert counted(found) == counted(expected)
+    counters = [row.counters for row in wm.read_metrics(spark, state).collect()]
+    assert max(counter.get("delay_max", 0) for counter in counters) <= 3
+    assert (sum(counter.get("cache_hits", 0) for counter in counters) > 0) == (policy != "mesh")
+
+
+def test_a_refresh_reaches_a_join_and_every_row_meets_one_version(spark: SparkSession, tmp_path: Path) -> None:
+    path, state = tmp_path / "master", tmp_path / "state"
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=200)
+
+    def joined() -> DataFrame:
+        return wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=3, idle="sleep")
+
+    write_stream(tmp_path / "in", 3, 500)
+    run(joined(), tmp_path)
+    assert wm.refresh_master(parts(spark, factor=1000), path) == 2
+    assert (path / "v-000001.json").exists()  # rows still wait for it
+    write_stream(tmp_path / "in", 5, 500, first=3)
+    run(joined(), tmp_path)
+    wm.end_input(state, "stream")
+    run(joined(), tmp_path)
+
+    found = spark.read.parquet(str(tmp_path / "out"))
+    by_version = [
+        spark.read.parquet(f"{tmp_path}/in").join(parts(spark, factor), "part_id").select(*found.columns)
+        for factor in (1, 1000)
+    ]
+    whole = [counted(frame.drop("price")) for frame in by_version]
+    assert counted(found.drop("price")) == whole[0] == whole[1]
+    # All results of one stream row come from one version: the old one in the first batches, the new one in the last.
+    kinds = found.withColumn("new", F.col("price") >= 1000 * F.substring("supplier", 10, 9).cast("long")).filter(
+        "price > 0"
+    )
+    per_row = kinds.groupBy("sale").agg(F.countDistinct("new").alias("versions"), F.min("new").alias("new"))
+    assert per_row.filter("versions > 1").count() == 0
+    assert per_row.filter("sale < 1500 and new").count() == 0
+    assert per_row.filter("sale >= 3500 and not new").count() == 0
+    versions = {row.counters["version"] for row in wm.read_metrics(spark, state).collect() if "version" in row.counters}
+    assert versions == {1.0, 2.0}
+    wm.refresh_master(parts(spark), path)  # version 2 is kept: Spark may repeat the last batch
+    assert [file.name for file in sorted(path.glob("v-*.json"))] == ["v-000002.json", "v-000003.json"]
+
+
+def test_a_bare_dataframe_is_prepared_into_the_state_directory(spark: SparkSession, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in", 2, 300)
+    table = parts(spark).withColumnRenamed("part_id", "id")
+    for _ in range(2):  # the second time it is there
+        joined = wm.semi_stream_join(
+            stream_of(spark, tmp_path / "in"), table, [("part_id", "id")], tmp_path / "state", max_delay=1, idle="sleep"
+        )
+    run(joined, tmp_path)
+    source = spark.read.parquet(f"{tmp_path}/in")
+    expected = source.join(table, source.part_id == table.id)
+    assert (tmp_path / "state" / "master" / "v-000001.json").exists()
+    assert joined.columns == expected.columns
+    assert counted(spark.read.parquet(str(tmp_path / "out"))) == counted(expected)
+
+
+def test_waiting_rows_finish_while_the_stream_is_silent(spark: SparkSession, tmp_path: Path) -> None:
+    wm.prepare_master(parts(spark), "part_id", tmp_path / "master", partitions=2, chunk_rows=50)
+    write_stream(tmp_path / "in", 1, 300)
+    joined = wm.semi_stream_join(
+        stream_of(spark, tmp_path / "in"),
+        tmp_path / "master",
+        "part_id",
+        tmp_path / "state",
+        max_delay=20,
+        idle_chunks=9,
+    )
+    query = joined.writeStream.format("memory").queryName("silent").start()
+    expected = spark.read.parquet(f"{tmp_path}/in").join(parts(spark), "part_id").count()
+    try:
+        for _ in range(120):
+            if spark.table("silent").count() == expected:
+                break
+            query.awaitTermination(0.5)
+        assert spark.table("silent").count() == expected
+    finally:
+        query.stop()
+
+
+def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
+    stream = stream_of(spark, tmp_path)
+    path, state = tmp_path / "master", tmp_path / "state"
+    with pytest.raises(StateDirError, match="Prepare it first"):
+        wm.semi_stream_join(stream, path, "part_id", state)
+    with pytest.raises(ColumnError, match="Did you mean 'part_id'"):
+        wm.prepare_master(parts(spark), "part_ids", path)
+    with pytest.raises(OptionError, match="chunk_rows >= 1"):
+        wm.prepare_master(parts(spark), "part_id", path, chunk_rows=0)
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2, layout="arrival")
+    with pytest.raises(StateDirError, match="refresh_master"):
+        wm.prepare_master(parts(spark), "part_id", path)
+    with pytest.raises(ColumnError, match="the columns of the table"):
+        wm.refresh_master(parts(spark).drop("price"), path)
+    with pytest.raises(PlanError, match="layout='hash'"):
+        wm.semi_stream_join(stream, path, "part_id", state)
+    with pytest.raises(OptionError, match="max_delay"):
+        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", max_delay=0)
+    with pytest.raises(PlanError, match="a join on part_id"):
+        wm.semi_stream_join(stream, path, [("sale", "supplier")], state, policy="mesh")
+    text = stream.withColumn("part_id", F.col("part_id").cast("string"))
+    with pytest.raises(KeyTypeError, match=r"stream.part_id: string, master.part_id: bigint"):
+        wm.semi_stream_join(text, path, "part_id", state, policy="mesh")
+    with pytest.raises(PlanError, match="a streaming"):
+        wm.semi_stream_join(stream, stream, "part_id", state)
