@@ -25,7 +25,7 @@ KEYS = {
     "binary": "X'', X'00', X'0000', X'00'",
     "boolean": "true, false, true",
     "date": "date'0001-01-01', date'9999-12-31', date'2024-02-29', date'2024-02-29'",
-    "timestamp": "timestamp'1900-01-01 00:00:00.000001', timestamp'2024-03-10 02:30:00', timestamp'2024-03-10 02:30:00'",
+    "timestamp": "timestamp'1900-01-01 00:00:00.000001', timestamp'2024-03-10 02:30:00', timestamp'1900-01-01'",
     "timestamp_ntz": "timestamp_ntz'1900-01-01 00:00:00.000001', timestamp_ntz'2024-03-10 02:30:00'",
     "decimal": "1.5BD, 1.50BD, cast('-12345678901234567890.123456789012345678' as decimal(38,18)), 0BD, -0.0BD",
     "float": "float('nan'), float(0.0), float('-0.0'), float(1.1), float('infinity'), float('nan')",
@@ -44,7 +44,7 @@ PAYLOAD = {
     "calendar interval": "if(n = 2, null, make_interval(1, -2, 3, n, 5, 6, -7.5))",
     "calendar interval, not null": "make_interval(0, n, 0, 0, 0, 0, 0.000001)",
     "year": "cast(make_ym_interval(n, 0) as interval year)",
-    "nested intervals": "if(n = 2, null, array(named_struct('a', make_ym_interval(n, 1), 'b', map('x', interval '1' year))))",
+    "nested intervals": "if(n = 2, null, array(struct(make_ym_interval(n) as a, map('x', interval '1' year) as b)))",
     "variant": """parse_json('{"a": [1, 2.5, "x", null]}')""",
     "array of variant": "array(parse_json('1'), null)",
     "void": "null",
@@ -60,7 +60,21 @@ PAYLOAD = {
     "empty string": "''",
     "wide": "repeat('wide ', 10000)",
 }
-NAMES = ["a.b", "`tick`", "it's", '"quoted"', "with space", "ключ", "_hash", "_k0", "_p0", "_s0", "_input", "c0", "CASE"]
+NAMES = [
+    "a.b",
+    "`tick`",
+    "it's",
+    '"quoted"',
+    "with space",
+    "ключ",
+    "_hash",
+    "_k0",
+    "_p0",
+    "_s0",
+    "_input",
+    "c0",
+    "CASE",
+]
 
 
 @contextmanager
@@ -105,7 +119,11 @@ def texts(frame: DataFrame) -> Counter[tuple[str, ...]]:
 
     def text(f: T.StructField) -> Column:
         quoted = F.col(f"`{f.name.replace('`', '``')}`")
-        return F.hex(F.call_function("st_asbinary", quoted)) if isinstance(f.dataType, T.GeometryType) else quoted.cast("string")
+        return (
+            F.hex(F.call_function("st_asbinary", quoted))
+            if isinstance(f.dataType, T.GeometryType)
+            else quoted.cast("string")
+        )
 
     return Counter(tuple(row) for row in frame.select(*map(text, frame.schema.fields)).collect())
 
@@ -159,7 +177,10 @@ def test_payload_of_every_type_and_the_schema_of_a_batch_join(
     ):
         left, right = both(batch(spark, numbers))
         # Spark's own join by name does not take names with dots: the same columns by hand.
-        plain = [left.toDF(*(f"l{i}" for i in range(len(left.columns)))), right.toDF(*(f"r{i}" for i in range(len(right.columns))))]
+        plain = [
+            left.toDF(*(f"l{i}" for i in range(len(left.columns)))),
+            right.toDF(*(f"r{i}" for i in range(len(right.columns)))),
+        ]
         at = [[frame.columns.index(name) for name in ("k.e`y", "second")] for frame in (left, right)]
         matched = plain[0].join(plain[1], [plain[0][f"l{i}"] == plain[1][f"r{j}"] for i, j in zip(*at, strict=True)])
         fields = [left.schema[i] for i in at[0]]

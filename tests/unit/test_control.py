@@ -38,8 +38,8 @@ def test_an_unknown_input(state_dir: Path) -> None:
     with pytest.raises(OptionError) as error:
         end_input(state_dir, "links")
     assert str(error.value) == (
-        "end_input: expected one of the join's inputs: left, right, found 'links'. Give the name of the input, not of the "
-        "DataFrame."
+        "end_input: expected one of the join's inputs: left, right, found 'links'. Give the name of the input, not of "
+        "the DataFrame."
     )
     assert markers(state_dir) == []
 
@@ -48,8 +48,8 @@ def test_no_join_there(tmp_path: Path) -> None:
     with pytest.raises(StateDirError) as error:
         end_input(tmp_path / "none", "left")
     assert str(error.value) == (
-        f"state directory {tmp_path}/none: expected the state directory of a join, found no join.json. Give the state_dir "
-        "that the join was built with; build the join first."
+        f"state directory {tmp_path}/none: expected the state directory of a join, found no join.json. Give the "
+        "state_dir that the join was built with; build the join first."
     )
     assert not (tmp_path / "none").exists()
 

@@ -93,9 +93,7 @@ def test_violation(package: Path, file: str, source: str, named: str) -> None:
     assert f" {named}: " in violation.message
 
 
-def test_the_command_reports_each_violation_and_fails(
-    package: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_reports_each_violation_and_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(package, "state/run.py", "import json\nimport pickle\nimport pyspark\n")
     assert check_layers.main([str(package)]) == 1
     first, second, summary = capsys.readouterr().out.splitlines()
@@ -104,9 +102,7 @@ def test_the_command_reports_each_violation_and_fails(
     assert summary.startswith("2 import(s)")
 
 
-def test_the_command_is_silent_about_a_clean_package(
-    package: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_is_silent_about_a_clean_package(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_layers.main([str(package)]) == 0
     assert capsys.readouterr().out == "Layers respected\n"
 

@@ -10,7 +10,9 @@ from watersmeet.projection import OutputColumn
 
 NESTED = pa.map_(
     pa.string(),
-    pa.struct([pa.field("a", pa.list_(pa.field("element", pa.timestamp("us", "UTC"), False))), pa.field("a", pa.null())]),
+    pa.struct(
+        [pa.field("a", pa.list_(pa.field("element", pa.timestamp("us", "UTC"), False))), pa.field("a", pa.null())]
+    ),
 )
 VARIANT = pa.struct(
     [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]

@@ -5,7 +5,7 @@
     char(n), varchar(n)           as string                             also inside arrays, maps and structs
     struct with a name twice      as struct with numbered fields        also inside arrays, maps and structs
 
-All other types travel as they are. Encoding is done by Spark before the shuffle and undone after the join, without loss.
+All other types travel as they are. Spark encodes before the shuffle and decodes after the join, without loss.
 """
 
 from __future__ import annotations

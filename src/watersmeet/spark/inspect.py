@@ -1,7 +1,7 @@
 """`read_state` and `read_metrics`: what a join holds and what it did, as DataFrames.
 
-Both read the manifests in the state directory and no run file, so they are cheap and may be called while the query runs.
-They show the newest version of every partition; of a batch that is under way some partitions may be ahead of others.
+Both read the manifests in the state directory and no run file, so they are cheap and may be called while the query
+runs. They show the newest version of every partition; in a batch that is under way some may be ahead of others.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ def check_streaming(who: str, name: str, frame: DataFrame) -> None:
             who,
             expected=f"a streaming DataFrame as input {name!r}",
             found="a batch DataFrame",
-            hint="Read it with spark.readStream; for a table that does not change use semi_stream_join or a plain join.",
+            hint="Read it with spark.readStream; for a table that does not change use semi_stream_join or a plain "
+            "join.",
         )
 
 

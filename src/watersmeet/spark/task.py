@@ -37,8 +37,8 @@ def task_function(job: str) -> BatchFunction:
             import sys
 
             raise ImportError(
-                f"the Spark worker running {sys.executable} cannot load Watersmeet ({error}): install watersmeet in the "
-                "workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at an environment that has it"
+                f"the Spark worker running {sys.executable} cannot load Watersmeet ({error}): install watersmeet in "
+                "the workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at an environment that has it"
             ) from error
         yield from run_task(job, batches)
 
@@ -65,8 +65,8 @@ class Position:
                 who,
                 expected="to run inside a streaming query",
                 found="no micro-batch",
-                hint="Start the result with writeStream; an action inside foreachBatch that runs in a thread of its own "
-                "needs pyspark.InheritableThread.",
+                hint="Start the result with writeStream; an action inside foreachBatch that runs in a thread of its "
+                "own needs pyspark.InheritableThread.",
             )
         return cls(
             batch=int(number),

@@ -183,9 +183,7 @@ def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **att
     )
 
 
-def subtract_ranges(
-    ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
+def subtract_ranges(ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Ascending ranges less others.
 
     >>> subtract_ranges([(0, 10), (20, 30)], [(4, 6), (8, 22)])

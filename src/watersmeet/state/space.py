@@ -64,7 +64,6 @@ class MemorySpace:
             attributes=attributes,
         )
 
-
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
         """Collect the pages."""
         return _MemoryWriter(self, label)

@@ -126,7 +126,6 @@ class FileSpace:
         length, checksum = self.directory.write_arrow(name, schema, batches, compression)
         return StoredRun(self.directory, name, length, checksum, rows=0, verify=False)
 
-
     def _next_name(self) -> str:
         self._written += 1
         return f"{self.prefix}-{self._written - 1}.arrow"
@@ -186,9 +185,9 @@ class PartitionStore:
                 f"state directory {self.directory.uri}, partition {self.partition}",
                 expected=f"version {version}, which the next batch starts from",
                 found=f"versions {there[0]} to {there[-1]}" if there else "no version at all",
-                hint="State and checkpoint must be kept, copied and deleted together, and every batch must be read to its "
-                "end (limit, take, show and isEmpty on the join's result do not): restore the matching state, or start "
-                "over with a new state directory and a new checkpoint.",
+                hint="State and checkpoint must be kept, copied and deleted together, and every batch must be read to "
+                "its end (limit, take, show and isEmpty on the join's result do not): restore the matching state, or "
+                "start over with a new state directory and a new checkpoint.",
             ) from None
         manifest = Manifest.from_bytes(content, self.directory.path(name))
         if manifest.version != version or manifest.partition != self.partition:
@@ -217,7 +216,8 @@ class PartitionStore:
         runs = []
         for entry in manifest.runs:
             name = f"{self.folder}/{entry.file}"
-            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, entry.verified != session)
+            verify = entry.verified != session
+            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify)
             data.check_length()
             runs.append(entry.run(data))
         return runs

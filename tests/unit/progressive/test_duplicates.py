@@ -1,7 +1,7 @@
 """The rule of `duplicates` against the paper's own formulations, pair by pair and batch by batch.
 
-An operator runs under a tiny budget with frequent silences. From outside we watch when each row arrives (ATS) and leaves
-memory (DTS), and which tasks ran when. Two oracles then say which pairs every batch must report:
+An operator runs under a tiny budget with frequent silences. From outside we watch when each row arrives (ATS) and
+leaves memory (DTS), and which tasks ran when. Two oracles then say which pairs every batch must report:
 
     intervals    sections 5.1 and 5.2: intersecting intervals, the arrays T_md, runs that met in an earlier dd-task
     positions    place in the bucket's order of arrival, rows of the other bucket on disk at arrival, one bit

@@ -25,7 +25,7 @@ IDENT = (pa.int64(),)
 
 
 class Disk:
-    """A disk partition made by hand. A row is (id, A_join); the value is its own hash, so runs sort as in the figures."""
+    """A disk partition made by hand. A row is (id, A_join); a value is its own hash: runs sort as in the figures."""
 
     def __init__(self, page_rows: int = 2) -> None:
         self.plan: JoinPlan = make_plan("hmj", keys=KEYS, payload=IDENT)

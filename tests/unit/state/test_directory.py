@@ -83,7 +83,9 @@ def test_an_unwritable_directory(tmp_path: Path) -> None:
 def test_an_unknown_scheme() -> None:
     with pytest.raises(StateDirError) as error:
         StateDir("ftp://host/state")
-    assert str(error.value).startswith("state directory ftp://host/state: expected a path, or a URI that pyarrow.fs knows")
+    assert str(error.value).startswith(
+        "state directory ftp://host/state: expected a path, or a URI that pyarrow.fs knows"
+    )
 
 
 def test_sealed_documents_know_numpy(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_pages_hold_all_rows_each_within_one_bucket(values: list[int], count: in
         assert 0 < page.num_rows <= page_rows
         assert set(buckets.of(hashes_of(page)).tolist()) == {bucket}
     assert [b for b, _ in pages] == sorted(b for b, _ in pages)
-    assert sum((hashes_of(page).tolist() for _, page in pages), []) == sorted(values)
+    assert [h for _, page in pages for h in hashes_of(page).tolist()] == sorted(values)
 
 
 @given(hash_lists.filter(bool), st.integers(1, 9), st.integers(1, 6))
@@ -76,7 +76,7 @@ def test_a_spilled_run_is_read_bucket_by_bucket(values: list[int], count: int, p
 def test_slices_of_a_resident_run(values: list[int], count: int) -> None:
     buckets, run = Buckets(count), run_of(values)
     slices = [hashes_of(run.slice_of(bucket, buckets)).tolist() for bucket in range(count)]
-    assert sum(slices, []) == sorted(values)
+    assert [h for piece in slices for h in piece] == sorted(values)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6))
@@ -115,7 +115,7 @@ def test_tiers_keep_all_rows_in_few_runs(sizes: list[int], fanout: int, max_rows
         hashes += new
         rewritten += tiers.add(run_of(new, batch))
         assert tiers.rows == len(hashes)
-    assert sorted(sum((run.hashes.tolist() for run in tiers.runs), [])) == sorted(hashes)
+    assert sorted(h for run in tiers.runs for h in run.hashes.tolist()) == sorted(hashes)
     assert all((np.diff(run.hashes.astype(object)) >= 0).all() for run in tiers.runs)
     assert all(run.rows <= max(max_rows, 9) for run in tiers.runs)
     levels = np.log(max(len(sizes), 2)) / np.log(fanout) + 1

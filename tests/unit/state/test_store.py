@@ -25,8 +25,8 @@ from watersmeet.testing.harness import rows_of
 PLAN = make_plan("symmetric")
 SCRIPT = random_script(3, batches=40, idle_share=0.0, null_share=0.0, end=False)
 RESTORE = (
-    "The file is damaged or gone: restore the state directory from a copy, or start over with a new state directory and a "
-    "new checkpoint."
+    "The file is damaged or gone: restore the state directory from a copy, or start over with a new state directory "
+    "and a new checkpoint."
 )
 
 
@@ -173,15 +173,15 @@ def test_missing_version(tmp_path: Path) -> None:
     with pytest.raises(MissingVersionError) as error:
         advance(tmp_path, 6)
     assert str(error.value) == (
-        f"state directory {tmp_path}, partition 0: expected version 5, which the next batch starts from, found versions "
-        "3 to 4. State and checkpoint must be kept, copied and deleted together, and every batch must be read to its end "
-        "(limit, take, show and isEmpty on the join's result do not): restore the matching state, or start over with a "
-        "new state directory and a new checkpoint."
+        f"state directory {tmp_path}, partition 0: expected version 5, which the next batch starts from, found "
+        "versions 3 to 4. State and checkpoint must be kept, copied and deleted together, and every batch must be read "
+        "to its end (limit, take, show and isEmpty on the join's result do not): restore the matching state, or start "
+        "over with a new state directory and a new checkpoint."
     )
 
 
 def test_a_missing_state_directory_is_no_fresh_start(tmp_path: Path) -> None:
-    with pytest.raises(MissingVersionError, match="expected version 5, .* found no version at all"):
+    with pytest.raises(MissingVersionError, match=r"expected version 5, .* found no version at all"):
         advance(tmp_path / "gone", 6)
 
 
@@ -192,9 +192,9 @@ def test_state_of_another_query(tmp_path: Path) -> None:
         with pytest.raises(StateMismatchError) as error:
             list(run_batch(PLAN, StateDir(tmp_path), 0, batch, query="other"))
         assert str(error.value) == (
-            f"state directory {tmp_path}, partition 0: expected state of query other, found state of query in-process. A "
-            "state directory belongs to one query and its checkpoint: restart from that checkpoint, or give this query "
-            "a new state directory."
+            f"state directory {tmp_path}, partition 0: expected state of query other, found state of query in-process. "
+            "A state directory belongs to one query and its checkpoint: restart from that checkpoint, or give this "
+            "query a new state directory."
         )
 
 
@@ -317,8 +317,8 @@ def test_two_joins_of_one_query_in_one_directory(tmp_path: Path) -> None:
         with pytest.raises(StateMismatchError) as error:
             advance(tmp_path, number, attempt="2", join="b")
         assert str(error.value) == (
-            f"state directory {tmp_path}, partition 0: expected one join, found two joins of one query. Give every join "
-            "a state directory of its own."
+            f"state directory {tmp_path}, partition 0: expected one join, found two joins of one query. Give every "
+            "join a state directory of its own."
         )
 
 

@@ -1,0 +1,223 @@
+"""The life of a query: restarts, repeated batches, ends, sinks and triggers, always against Spark's batch join."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+import watersmeet as wm
+from watersmeet.errors import StateDirError
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
+
+
+class Streams:
+    """Two inputs as folders of parquet files, and the join over them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.written = 0
+
+    def arrive(self, rows: int = 200, keys: int = 50, sides: str = "lr") -> None:
+        """One more file on each side."""
+        for side in sides:
+            self.written += 1
+            frame = self.spark.range(self.written * 1000, self.written * 1000 + rows, numPartitions=1).select(
+                (F.xxhash64("id") % keys).alias("k"),
+                F.col("id").alias(side),
+                F.timestamp_seconds(F.col("id") % 600 + self.written * 600).alias(f"{side}_time"),
+            )
+            frame.write.mode("append").parquet(str(self.folder / side))
+
+    def read(self, side: str) -> DataFrame:
+        schema = f"k long, {side} long, {side}_time timestamp"
+        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder / side))
+
+    def joined(self, **options: Any) -> DataFrame:
+        return wm.progressive_join(self.read("l"), self.read("r"), "k", self.state, **options)
+
+    def start(self, joined: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
+        """A query into the parquet sink."""
+        writer = (self.joined() if joined is None else joined).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).option("path", str(self.folder / "out"))
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def run(self) -> None:
+        self.start().awaitTermination()
+
+    def answer(self) -> Counter[Any]:
+        left, right = (self.spark.read.parquet(str(self.folder / side)) for side in "lr")
+        return Counter(left.join(right, "k").collect())
+
+    def output(self) -> Counter[Any]:
+        return Counter(self.spark.read.parquet(str(self.folder / "out")).collect())
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tmp_path: Path) -> Streams:
+    return Streams(spark, tmp_path)
+
+
+def root_of(error: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+    return str(error.value).replace("\n", " ")
+
+
+def test_restarts_repeated_batches_and_ends(streams: Streams) -> None:
+    streams.arrive()
+    streams.arrive()
+    streams.run()  # batches 0 and 1
+    assert streams.output() == streams.answer()
+    streams.arrive()
+    streams.run()  # batch 2, by a new query from the checkpoint
+    answer = streams.answer()
+    assert streams.output() == answer
+    assert answer.total() > 1000
+
+    # Spark dies after the batch and before its commit: batch 2 is repeated.
+    before = {m.partition: m for m in newest_manifests(StateDir(streams.state))}
+    for file in ("2", ".2.crc"):
+        (streams.checkpoint / "commits" / file).unlink()
+    streams.run()
+    assert streams.output() == answer
+    after = {m.partition: m for m in newest_manifests(StateDir(streams.state))}
+    assert {p: (m.version, m.digest, m.repeats) for p, m in before.items()} == {
+        p: (m.version, m.digest, m.repeats) for p, m in after.items()
+    }
+    assert {p: m.session for p, m in before.items()} != {p: m.session for p, m in after.items()}
+
+    check_what_is_shown(streams, batches=3, results=answer.total())
+
+    # The left ends with its last row: what the right holds is let go.
+    streams.arrive(sides="l")
+    wm.end_input(streams.state, "left")
+    wm.end_input(streams.state, "left")
+    streams.run()
+    held = wm.read_state(streams.spark, streams.state).groupBy("input").agg(F.sum("rows")).collect()
+    assert held == [("left", 800)]
+    streams.arrive(sides="r")
+    wm.end_input(streams.state, "right")
+    streams.run()
+    assert streams.output() == streams.answer()
+    assert wm.read_state(streams.spark, streams.state).count() == 0
+    assert all(m.finished for m in newest_manifests(StateDir(streams.state)))
+
+    streams.arrive(sides="l")
+    with pytest.raises(StreamingQueryException) as error:
+        streams.run()
+    assert (
+        "BrokenPromiseError: symmetric: expected no rows on input 'left' after its end in batch 3, found "
+        in root_of(error)
+    )
+    assert "Call end_input only when the source is complete; this batch is not committed." in root_of(error)
+
+
+def check_what_is_shown(streams: Streams, batches: int, results: int) -> None:
+    """What read_state and read_metrics say after some batches of 200 rows a side."""
+    state = wm.read_state(streams.spark, streams.state)
+    assert [(f.name, f.dataType.simpleString()) for f in state.schema] == [
+        ("partition", "int"), ("input", "string"), ("bucket", "int"), ("tier", "string"), ("runs", "bigint"),
+        ("rows", "bigint"), ("bytes", "bigint"), ("oldest_batch", "bigint"), ("newest_batch", "bigint"),
+        ("version", "bigint"),
+    ]  # fmt: skip
+    rows = state.collect()
+    assert {(row.partition, row.input, row.tier) for row in rows} == {
+        (p, side, "resident") for p in (0, 1) for side in ("left", "right")
+    }
+    assert sum(row.rows for row in rows) == 2 * 200 * batches
+    assert {(row.oldest_batch, row.newest_batch, row.version) for row in rows} == {(0, batches - 1, batches - 1)}
+    assert all(row.bytes > 16 * row.rows for row in rows)
+
+    metrics = wm.read_metrics(streams.spark, streams.state)
+    found = metrics.collect()
+    assert [(row.batch, row.partition) for row in found] == [(b, p) for b in range(batches) for p in (0, 1)]
+    assert sum(row.rows_out for row in found) == results
+    assert sum(sum(row.rows_in.values()) for row in found) == 2 * 200 * batches
+    assert {*found[0].rows_in} == {"left", "right"}
+    assert all(row.counters["runs_probed"] > 0 and row.timings["join"] > 0 and row.repeats == 0 for row in found)
+    assert all(row.resident_bytes > 0 and row.spilled_bytes == 0 and row.events == [] for row in found)
+
+
+def test_nothing_to_show(spark: SparkSession, tmp_path: Path) -> None:
+    for read in (wm.read_state, wm.read_metrics):
+        with pytest.raises(StateDirError, match=r"expected the state directory of a join, found no join\.json"):
+            read(spark, tmp_path / "none")
+
+
+def test_batches_without_data_and_two_actions_on_one_batch(streams: Streams) -> None:
+    """Downstream of the join a windowed count, which runs no-data batches; each batch is used twice."""
+    counts = (
+        streams.joined()
+        .withWatermark("l_time", "1 minute")
+        .groupBy(F.window("l_time", "5 minutes"))
+        .agg(F.count("*").alias("n"))
+        .select("window.start", "n")
+    )
+    seen: list[tuple[int, list[Any], int]] = []
+
+    def use(frame: DataFrame, number: int) -> None:
+        seen.append((number, frame.collect(), frame.count()))
+
+    writer = counts.writeStream.foreachBatch(use).option("checkpointLocation", str(streams.checkpoint))
+    for _ in range(2):
+        streams.arrive(rows=100)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    left, right = (streams.spark.read.parquet(str(streams.folder / side)) for side in "lr")
+    answer = left.join(right, "k").groupBy(F.window("l_time", "5 minutes")).agg(F.count("*").alias("n"))
+    wanted = {row.start: row.n for row in answer.select("window.start", "n").collect()}
+    emitted = [row for _, rows, _ in seen for row in rows]
+    assert emitted
+    assert all(wanted[row.start] == row.n for row in emitted)
+    assert all(len(rows) == count for _, rows, count in seen)
+    # A no-data batch is a version of its own, in every partition.
+    last = seen[-1][0]
+    assert last >= 2
+    assert [m.version for m in newest_manifests(StateDir(streams.state))] == [last, last]
+    assert {m.repeats for m in newest_manifests(StateDir(streams.state))} == {0}
+
+
+def test_a_query_that_goes_on_and_other_sinks(streams: Streams) -> None:
+    streams.arrive()
+    query = streams.start(processingTime="0 seconds")
+    try:
+        streams.arrive()
+        query.processAllAvailable()
+        streams.arrive()
+        query.processAllAvailable()
+        assert streams.output() == streams.answer()
+    finally:
+        query.stop()
+    streams.arrive()
+    streams.start(once=True).awaitTermination()
+    assert streams.output() == streams.answer()
+
+    noop = wm.progressive_join(streams.read("l"), streams.read("r"), "k", streams.folder / "noop")
+    noop.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    metrics = wm.read_metrics(streams.spark, streams.folder / "noop")
+    assert metrics.agg(F.sum("rows_out")).first()[0] == streams.answer().total()
+
+
+def test_state_in_another_place_relative_to_the_driver(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    streams.arrive(rows=10)
+    joined = wm.progressive_join(streams.read("l"), streams.read("r"), "k", "relative")
+    monkeypatch.chdir("/")  # the workers' folder is their own affair
+    streams.start(joined).awaitTermination()
+    assert streams.output() == streams.answer()
+    assert (tmp_path / "relative" / "part-00000").is_dir()
