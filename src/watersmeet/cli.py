@@ -112,6 +112,24 @@ def check(
 
 
 @app.command()
+def init(
+    operator: Annotated[str, typer.Argument(help="progressive, window, multiway, punctuated or semi-stream.")],
+    into: Annotated[Path, typer.Option(help="The folder to write to.")] = Path(),
+    verbose: Verbose = False,
+) -> None:
+    """Write a commented pipeline file, with sample data beside it, that runs as it is."""
+    with _exit_codes(verbose):
+        from watersmeet.pipeline.problems import nearest
+        from watersmeet.pipeline.starter import STARTERS
+        from watersmeet.pipeline.starter import init as write_starter
+
+        if operator not in STARTERS:
+            raise typer.BadParameter(f"unknown operator {operator!r}; {nearest(operator, STARTERS)}")
+        file = write_starter(operator, into)
+        print(f"wrote {file} and {operator}-data beside it; now: watersmeet run {file}")
+
+
+@app.command()
 def explain(pipeline: PipelineFile, master: Master = None, conf: Conf = None, verbose: Verbose = False) -> None:
     """Print what a pipeline would do: streams, columns, partitions, memory shares, the operator's choices."""
     with _exit_codes(verbose) as guard:
@@ -157,6 +175,29 @@ def metrics(
             Console().print(report.metrics_table(found, last))
         if plot is not None:
             _saved(report.save(report.plot_metrics(report.history_of(found), directory), plot))
+
+
+@app.command()
+def calibrate(
+    path: Annotated[
+        Path | None, typer.Option(help="Where to keep the costs; by default in the user's cache directory.")
+    ] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what the window join's kernels cost on this machine, and keep it: `algorithm="auto"` decides by it."""
+    with _exit_codes(verbose):
+        from watersmeet.estimate.calibration import calibrate as measure_costs
+        from watersmeet.estimate.calibration import default_path
+        from watersmeet.window.measured_costs import FAMILY, measure
+
+        costs = measure_costs({FAMILY: measure}, path)[FAMILY]
+        if as_json:
+            print(json.dumps(costs))
+            return
+        for name, cost in costs.items():
+            print(f"{name:10} {cost:12,.1f} ns per {'run' if name.endswith('call') else 'row'}")
+        print(f"kept in {path or default_path()}")
 
 
 class _Guard:

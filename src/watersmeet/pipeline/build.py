@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from watersmeet.errors import PlanError
 from watersmeet.pipeline.config import Columns, LoadedPipeline, SourceConfig
 from watersmeet.pipeline.problems import Path, PipelineError
+from watersmeet.pipeline.wiring import Site
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,11 @@ class Built:
     result: DataFrame
 
 
-def build(loaded: LoadedPipeline, session: SparkSession, state_dir: str | None = None) -> Built:
-    """Build everything; nothing is read or started. What Spark refuses is a `PipelineError` with its line."""
+def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | None = None) -> Built:
+    """Build everything; nothing is started. What Spark refuses is a `PipelineError` with its line.
+
+    A rehearsal is built in a directory of its own, which it names, and touches nothing else.
+    """
     pipeline = loaded.pipeline
     tables = pipeline.join.wiring.tables()
     frames = {
@@ -36,7 +40,9 @@ def build(loaded: LoadedPipeline, session: SparkSession, state_dir: str | None =
         for name, source in pipeline.sources.items()
     }
     with _blamed_on(loaded, ("join",)):
-        joined = pipeline.join.build(frames, state_dir or loaded.state_dir)
+        joined = pipeline.join.build(
+            Site(frames, rehearsal or loaded.state_dir, session, loaded.resolve, rehearsal=rehearsal is not None)
+        )
     result = _columns(loaded, joined, pipeline.result, ("result",))
     for index, column in enumerate(pipeline.sink.partition_by):
         with _blamed_on(loaded, ("sink", "partition_by", index)):

@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from watersmeet.options import Duration
 from watersmeet.pipeline.document import Document
-from watersmeet.pipeline.families import Join, parse_join
+from watersmeet.pipeline.joins import Join, parse_join
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
 

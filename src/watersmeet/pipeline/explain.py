@@ -19,13 +19,13 @@ from watersmeet.state.identity import read_join
 def check(loaded: LoadedPipeline, session: SparkSession) -> None:
     """Let Spark analyse the pipeline: columns, expressions, types. Nothing is read or written; wrong is an error."""
     with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as scratch:
-        build(loaded, session, state_dir=f"{scratch}/state")
+        build(loaded, session, rehearsal=f"{scratch}/state")
 
 
 def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
     """The plan as text, without secrets."""
     with tempfile.TemporaryDirectory(prefix="watersmeet-explain-") as scratch:
-        built = build(loaded, session, state_dir=f"{scratch}/state")
+        built = build(loaded, session, rehearsal=f"{scratch}/state")
         record = read_join(StateDir(f"{scratch}/state")) or {}
     lines = [f"pipeline {loaded.pipeline.name}", ""]
     lines += _sources(loaded, built.sources)
@@ -78,7 +78,7 @@ def _join(loaded: LoadedPipeline, record: dict[str, Any]) -> Iterator[str]:
         origin = "given" if name in join.given else "default"
         fixed = "" if name in type(join.options).TUNING else ", fixed once it has run"
         yield f"  {name} = {value!r} ({origin}{fixed})"
-    for line in join.wiring.estimates(join.options):
+    for line in join.wiring.estimates(join.options, loaded.state_dir):
         yield f"  {line}"
     yield ""
 

@@ -7,105 +7,76 @@ Python function accepts, with the same checks. Adding a family is adding a class
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+import json
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 import watersmeet as wm
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.options import Options
-from watersmeet.pipeline.problems import nearest
+from watersmeet.pipeline.wiring import BinaryWiring, Keys, PartitionedWiring, Site, Wiring, python_keys
 from watersmeet.progressive.options import ProgressiveOptions
-
-Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
-Keys = str | list[str] | list[Pair]
-
-
-class Wiring(BaseModel):
-    """How a join is connected. Subclasses add the fields, `sources` and `build`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    OPTIONS: ClassVar[type[Options]]
-    FILLED_IN: ClassVar[frozenset[str]] = frozenset()  # options that follow from the wiring
-    SUMMARY: ClassVar[str]
-
-    operator: str
-    partitions: int | None = Field(
-        None, ge=1, description="Key partitions; fixed once the pipeline has run. None: `spark.sql.shuffle.partitions`."
-    )
-
-    @abstractmethod
-    def sources(self) -> dict[str, str]:
-        """The source of each input of the join."""
-
-    @abstractmethod
-    def build(self, frames: Mapping[str, DataFrame], state_dir: str, options: dict[str, Any]) -> DataFrame:
-        """The joined stream, given a DataFrame per source."""
-
-    def estimates(self, options: Options) -> list[str]:
-        """What the operator's cost model says before it has seen any rows."""
-        return []
-
-    def more_streams(self) -> list[str]:
-        """Further streams that the join reads, after the inputs."""
-        return []
-
-    def tables(self) -> frozenset[str]:
-        """The sources that are read as tables, not as streams."""
-        return frozenset()
-
-    def filled_in(self) -> dict[str, Any]:
-        """Values for the options in `FILLED_IN`, good enough to check the others with."""
-        return {}
-
-    @classmethod
-    def option_names(cls) -> list[str]:
-        """The options a pipeline file may give."""
-        return [name for name in cls.OPTIONS.model_fields if name not in cls.FILLED_IN and name not in cls.model_fields]
-
-
-def python_keys(on: Keys) -> str | list[str] | list[tuple[str, str]]:
-    """`on` as the Python functions take it: pairs are tuples there."""
-    if isinstance(on, str):
-        return on
-    return [tuple(item) if isinstance(item, list) else item for item in on]  # type: ignore[return-value]
-
-
-class BinaryWiring(Wiring):
-    """Two streams."""
-
-    left: str = Field(description="The source that is the left input.")
-    right: str = Field(description="The source that is the right input.")
-    on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[left, right]`.")
-
-    def sources(self) -> dict[str, str]:
-        """Left and right."""
-        return {"left": self.left, "right": self.right}
+from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.semistream.master_table import MasterTable
+from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.state.directory import StateDir
+from watersmeet.window.explain import explain_state
+from watersmeet.window.measured_costs import window_costs
+from watersmeet.window.options import WindowOptions
 
 
 class ProgressiveWiring(BinaryWiring):
     """See `wm.progressive_join`."""
 
     OPTIONS = ProgressiveOptions
-    SUMMARY = "two streams that may stall, results from the first row on, within a memory budget"
+    SUMMARY = "two streams that may stall: results from the first rows on, within a memory budget"
 
     operator: Literal["progressive"]
 
-    def build(self, frames: Mapping[str, DataFrame], state_dir: str, options: dict[str, Any]) -> DataFrame:
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
         """Call `wm.progressive_join`."""
-        left, right = frames[self.left], frames[self.right]
         return wm.progressive_join(
-            left, right, on=python_keys(self.on), state_dir=state_dir, partitions=self.partitions, **options
+            site.frames[self.left],
+            site.frames[self.right],
+            on=python_keys(self.on),
+            state_dir=site.state_dir,
+            partitions=self.partitions,
+            **options,
         )
 
 
-class MultiwayWiring(Wiring):
+class WindowWiring(BinaryWiring):
+    """See `wm.window_join`."""
+
+    OPTIONS = WindowOptions
+    FILLED_IN = frozenset({"time_columns", "costs", "cores"})
+    SUMMARY = "two unbounded streams, each with a moving window of its own"
+
+    operator: Literal["window"]
+
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """Call `wm.window_join`."""
+        return wm.window_join(
+            site.frames[self.left],
+            site.frames[self.right],
+            on=python_keys(self.on),
+            state_dir=site.state_dir,
+            partitions=self.partitions,
+            **options,
+        )
+
+    def estimates(self, options: Options, state_dir: str) -> list[str]:
+        """The costs of keeping the windows one way or the other, from what was observed."""
+        explanation = explain_state(StateDir(state_dir), window_costs().model_copy(update={"arrange": 0.0}))
+        if explanation is None:
+            return ["costs: known once it has run; wm.explain_window_join(rates=...) tells them for rates you expect"]
+        return str(explanation).splitlines()
+
+
+class MultiwayWiring(PartitionedWiring):
     """See `wm.multiway_join`."""
 
     OPTIONS = MultiwayOptions
@@ -120,7 +91,8 @@ class MultiwayWiring(Wiring):
         description="The key: a column or a list of columns that all inputs share, or those of each input by its name."
     )
     time: str | dict[str, str] | None = Field(
-        None, description="The time column, one for all inputs or one for each by its name; needed with `window`."
+        default=None,
+        description="The time column, one for all inputs or one for each by its name; needed with `window`.",
     )
 
     def sources(self) -> dict[str, str]:
@@ -129,86 +101,134 @@ class MultiwayWiring(Wiring):
 
     def filled_in(self) -> dict[str, Any]:
         """The time columns, not resolved yet."""
-        return {"time": self.time if isinstance(self.time, dict) else dict.fromkeys(self.inputs, self.time or "")}
+        return {"time": dict.fromkeys(self.inputs, self.time) if isinstance(self.time, str) else self.time or {}}
 
-    def build(self, frames: Mapping[str, DataFrame], state_dir: str, options: dict[str, Any]) -> DataFrame:
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
         """Call `wm.multiway_join`."""
         return wm.multiway_join(
-            {name: frames[name] for name in self.inputs},
+            {name: site.frames[name] for name in self.inputs},
             on=self.on,
             time=self.time,
-            state_dir=state_dir,
+            state_dir=site.state_dir,
             partitions=self.partitions,
             **options,
         )
 
 
+class PunctuationOrigin(BaseModel):
+    """Where the punctuations of an input come from: rows of the input, or a stream of their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    column: str | None = Field(default=None, description="A column of the input that marks its punctuations.")
+    source: str | None = Field(default=None, description="A source whose rows are punctuations, a column for each key.")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.column is None) == (self.source is None):
+            raise ValueError("give column or source, one of them")
+        return self
+
+
+class PunctuatedWiring(BinaryWiring):
+    """See `wm.punctuated_join`."""
+
+    OPTIONS = PunctuatedOptions
+    SUMMARY = "two streams that promise what they will not send any more: state is purged as soon as it is useless"
+
+    operator: Literal["punctuated"]
+    punctuations: dict[Literal["left", "right"], PunctuationOrigin] = Field(
+        default_factory=dict,
+        description="Per input (left, right): `{column: name}` for marked rows, `{source: name}` for a stream of them.",
+    )
+
+    def more_streams(self) -> list[str]:
+        """Streams of punctuations."""
+        return [origin.source for origin in self.punctuations.values() if origin.source is not None]
+
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """Call `wm.punctuated_join`."""
+        punctuations: dict[str, wm.PunctuationRows | DataFrame] = {
+            name: wm.PunctuationRows(origin.column) if origin.column else site.frames[str(origin.source)]
+            for name, origin in self.punctuations.items()
+        }
+        return wm.punctuated_join(
+            site.frames[self.left],
+            site.frames[self.right],
+            on=python_keys(self.on),
+            state_dir=site.state_dir,
+            punctuations=punctuations,
+            partitions=self.partitions,
+            **options,
+        )
+
+
+class SemiStreamWiring(Wiring):
+    """See `wm.semi_stream_join`."""
+
+    OPTIONS = SemiStreamOptions
+    FILLED_IN = frozenset({"master", "path", "version"})
+    SUMMARY = "a fast stream against a large table, with a cache of hot rows"
+
+    operator: Literal["semi-stream"]
+    stream: str = Field(description="The source that is the stream.")
+    master: str | None = Field(
+        default=None, description="The source that is the table; prepared into the state directory at the first run."
+    )
+    master_path: str | None = Field(
+        default=None, description="In place of master: a table that `wm.prepare_master` has written."
+    )
+    on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[stream, master]`.")
+    idle: Literal["work", "sleep"] = Field(
+        default="work", description="While the stream is silent: finish waiting rows (`work`), or let them wait."
+    )
+
+    @model_validator(mode="after")
+    def _one_master(self) -> Self:
+        if (self.master is None) == (self.master_path is None):
+            raise ValueError("give master (a source) or master_path (a prepared table), one of them")
+        return self
+
+    def sources(self) -> dict[str, str]:
+        """The stream."""
+        return {"stream": self.stream}
+
+    def tables(self) -> frozenset[str]:
+        """The master table."""
+        return frozenset({self.master} if self.master else ())
+
+    def filled_in(self) -> dict[str, Any]:
+        """The table is known by its preparation."""
+        return {"master": "", "path": ""}
+
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """Call `wm.semi_stream_join`."""
+        master = site.frames[self.master] if self.master else site.resolve(str(self.master_path))
+        return wm.semi_stream_join(
+            site.frames[self.stream],
+            self._empty(site, master) if site.rehearsal else master,
+            on=python_keys(self.on),
+            state_dir=site.state_dir,
+            idle=self.idle,
+            **options,
+        )
+
+    def _empty(self, site: Site, master: str | DataFrame) -> str | DataFrame:
+        """A table like the master, without rows: preparing it costs nothing, and no table learns of this join."""
+        if isinstance(master, DataFrame):
+            return site.session.createDataFrame([], master.schema)
+        description = MasterTable(master).description
+        schema = StructType.fromJson({"type": "struct", "fields": json.loads(json.dumps(description.fields))})
+        path = f"{site.state_dir}-master"
+        empty = site.session.createDataFrame([], schema)
+        wm.prepare_master(empty, on=description.keys, path=path, partitions=description.partitions)
+        return path
+
+
 FAMILIES: dict[str, type[Wiring]] = {
     "progressive": ProgressiveWiring,
+    "window": WindowWiring,
     "multiway": MultiwayWiring,
+    "punctuated": PunctuatedWiring,
+    "semi-stream": SemiStreamWiring,
 }
-
-
-@dataclass(frozen=True)
-class Join:
-    """A validated join: its wiring, all its options, and which of them were given."""
-
-    wiring: Wiring
-    options: Options
-    given: frozenset[str]
-
-    @property
-    def memory(self) -> int | None:
-        """The memory budget in bytes, if the join has one."""
-        memory = getattr(self.options, "memory", None)
-        return int(memory) if memory is not None else None
-
-    def build(self, frames: Mapping[str, DataFrame], state_dir: str) -> DataFrame:
-        """The joined stream."""
-        return self.wiring.build(frames, state_dir, {name: getattr(self.options, name) for name in sorted(self.given)})
-
-
-def parse_join(value: Any) -> Join:
-    """A join from its part of a pipeline file; everything that is wrong with it in one `ValidationError`."""
-    if isinstance(value, Join):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError("must be a mapping with the operator, its inputs and its options")
-    operator = value.get("operator")
-    if operator is None:
-        raise _failed([_detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])
-    if operator not in FAMILIES:
-        message = f"unknown operator {operator!r}; {nearest(str(operator), FAMILIES)}"
-        raise _failed([_detail(message, ("operator",))])
-    family = FAMILIES[operator]
-    names = family.option_names()
-    known = [*family.model_fields, *names]
-    wires = {k: v for k, v in value.items() if k in family.model_fields}
-    given = {k: v for k, v in value.items() if k in names}
-    details = [_detail(f"unknown key; {nearest(key, known)}", (key,)) for key in value if key not in known]
-    wiring = options = None
-    try:
-        wiring = family.model_validate(wires)
-    except ValidationError as error:
-        details += _details(error)
-    try:
-        filled = wiring.filled_in() if wiring else dict.fromkeys(family.FILLED_IN)
-        if wiring or not filled:
-            options = family.OPTIONS.model_validate({**given, **{k: v for k, v in filled.items() if v is not None}})
-    except ValidationError as error:
-        details += _details(error)
-    if details or wiring is None or options is None:
-        raise _failed(details)
-    return Join(wiring, options, frozenset(given))
-
-
-def _detail(message: str, where: tuple[str | int, ...]) -> InitErrorDetails:
-    return InitErrorDetails(type=PydanticCustomError("join", "{message}", {"message": message}), loc=where, input=None)
-
-
-def _details(error: ValidationError) -> list[InitErrorDetails]:
-    return [_detail(one["msg"], tuple(one["loc"])) for one in error.errors(include_url=False)]
-
-
-def _failed(details: list[InitErrorDetails]) -> ValidationError:
-    return ValidationError.from_exception_data("join", details)

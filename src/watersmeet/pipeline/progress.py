@@ -146,7 +146,7 @@ class ProgressTracker:
         return self._snapshot(now)
 
     def _snapshot(self, now: float) -> Snapshot:
-        last = self.history.batches[max(self.history.batches)] if self.history.batches else None
+        last = self._newest()
         lags = self._lags()
         return Snapshot(
             name=self.name,
@@ -165,6 +165,12 @@ class ProgressTracker:
             remaining=self._remaining(lags, last),
             counters=dict(last.counters) if last else {},
         )
+
+    def _newest(self) -> BatchRecord | None:
+        """The newest batch that all partitions have committed."""
+        most = max((record.partitions for record in self.history.batches.values()), default=0)
+        complete = [number for number, record in self.history.batches.items() if record.partitions == most]
+        return self.history.batches[max(complete)] if complete else None
 
     def _input(self, name: str, lag: str | None, now: float) -> InputProgress:
         silent = now - self._last_rows[name]

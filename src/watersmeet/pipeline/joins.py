@@ -1,0 +1,85 @@
+"""A join out of a pipeline file: wiring and options told apart, both checked, all problems found at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from pyspark.sql import DataFrame
+
+from watersmeet.options import Options
+from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.problems import nearest
+from watersmeet.pipeline.wiring import Site, Wiring
+
+
+@dataclass(frozen=True)
+class Join:
+    """A validated join: its wiring, all its options, and which of them were given."""
+
+    wiring: Wiring
+    options: Options
+    given: frozenset[str]
+
+    @property
+    def memory(self) -> int | None:
+        """The memory budget in bytes, if the join has one."""
+        memory = getattr(self.options, "memory", None)
+        return int(memory) if memory is not None else None
+
+    def build(self, site: Site) -> DataFrame:
+        """The joined stream."""
+        return self.wiring.build(site, {name: getattr(self.options, name) for name in sorted(self.given)})
+
+
+def parse_join(value: Any) -> Join:
+    """A join from its part of a pipeline file; everything that is wrong with it in one `ValidationError`."""
+    if isinstance(value, Join):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping with the operator, its inputs and its options")
+    family = _family(value.get("operator"))
+    names = family.option_names()
+    known = [*family.model_fields, *names]
+    given = {key: inner for key, inner in value.items() if key in names}
+    details = [_detail(f"unknown key; {nearest(str(key), known)}", (key,)) for key in value if key not in known]
+    wiring = options = None
+    try:
+        wiring = family.model_validate({key: inner for key, inner in value.items() if key in family.model_fields})
+    except ValidationError as error:
+        details += _details(error)
+    try:
+        # Without a wiring what follows from it is unknown; the other options can be checked all the same.
+        filled = wiring.filled_in() if wiring else {}
+        options = family.OPTIONS.model_validate({**given, **filled})
+    except ValidationError as error:
+        details += [detail for detail in _details(error) if wiring or set(detail["loc"][:1]) & given.keys()]
+    if details or wiring is None or options is None:
+        raise _failed(details)
+    return Join(wiring, options, frozenset(given))
+
+
+def _family(operator: Any) -> type[Wiring]:
+    if operator is None:
+        raise _failed([_detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])
+    if operator not in FAMILIES:
+        raise _failed([_detail(f"unknown operator {operator!r}; {nearest(str(operator), FAMILIES)}", ("operator",))])
+    return FAMILIES[operator]
+
+
+def _detail(message: str, where: tuple[str | int, ...]) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("join", "{message}", {"message": message}), loc=where, input=None)
+
+
+def _details(error: ValidationError) -> list[InitErrorDetails]:
+    return [
+        _detail("missing" if one["type"] == "missing" else one["msg"], tuple(one["loc"]))
+        for one in error.errors(include_url=False)
+    ]
+
+
+def _failed(details: list[InitErrorDetails]) -> ValidationError:
+    return ValidationError.from_exception_data("join", details)

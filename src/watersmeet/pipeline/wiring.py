@@ -1,0 +1,105 @@
+"""How a join is connected: the part of its description that is not an option of the operator."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.options import Options
+
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+Keys = str | list[str] | list[Pair]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a join is built: its streams and tables by source, its state, and how paths are to be read.
+
+    In a rehearsal (`check`, `explain`) only columns and types matter: nothing may be computed, and nothing written
+    outside `state_dir`.
+    """
+
+    frames: Mapping[str, DataFrame]
+    state_dir: str
+    session: SparkSession
+    resolve: Callable[[str], str]
+    rehearsal: bool = False
+
+
+class Wiring(BaseModel):
+    """Base of the families. Subclasses add the fields, `sources` and `build`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    OPTIONS: ClassVar[type[Options]]
+    FILLED_IN: ClassVar[frozenset[str]] = frozenset()  # options that follow from the wiring or from the machine
+    SUMMARY: ClassVar[str]
+
+    operator: str = Field(description="Which join.")
+
+    @abstractmethod
+    def sources(self) -> dict[str, str]:
+        """The source of each input of the join."""
+
+    @abstractmethod
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """The joined stream."""
+
+    def more_streams(self) -> list[str]:
+        """Further streams that the join reads, after the inputs."""
+        return []
+
+    def tables(self) -> frozenset[str]:
+        """The sources that are read as tables, not as streams."""
+        return frozenset()
+
+    def filled_in(self) -> dict[str, Any]:
+        """Values for the options in `FILLED_IN`, good enough to check the others with."""
+        return {}
+
+    def estimates(self, options: Options, state_dir: str) -> list[str]:
+        """What the operator's cost model says of this join."""
+        return []
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The options a pipeline file may give."""
+        return [name for name in cls.OPTIONS.model_fields if name not in cls.FILLED_IN and name not in cls.model_fields]
+
+
+class PartitionedWiring(Wiring):
+    """A join whose number of partitions can be chosen."""
+
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        description="Key partitions; fixed once the pipeline has run. By default `spark.sql.shuffle.partitions`.",
+    )
+
+
+class BinaryWiring(PartitionedWiring):
+    """Two streams."""
+
+    left: str = Field(description="The source that is the left input.")
+    right: str = Field(description="The source that is the right input.")
+    on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[left, right]`.")
+
+    def sources(self) -> dict[str, str]:
+        """Left and right."""
+        return {"left": self.left, "right": self.right}
+
+
+def python_keys(on: Keys) -> str | list[str | tuple[str, str]]:
+    """`on` as the Python functions take it: pairs are tuples there.
+
+    >>> python_keys([["order_id", "id"]]), python_keys(["a", "b"])
+    ([('order_id', 'id')], ['a', 'b'])
+    """
+    if isinstance(on, str):
+        return on
+    return [item if isinstance(item, str) else (item[0], item[1]) for item in on]
