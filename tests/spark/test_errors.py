@@ -97,8 +97,8 @@ def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: Spa
     for sql, kind in (("array(id)", "array<bigint>"), ("map(id, id)", "map<bigint,bigint>"), ("null", "void")):
         odd = source(f"{sql} as order_id")
         assert message(KeyTypeError, joined(odd, odd)) == (
-            f"progressive_join: expected key columns of atomic types, found left.order_id: {kind}, right.order_id: {kind}"
-            ". Join on a column derived from it."
+            f"progressive_join: expected key columns of atomic types, found left.order_id: {kind}, "
+            f"right.order_id: {kind}. Join on a column derived from it."
         )
     collated = source("collate(string(id), 'UTF8_LCASE') as order_id")
     assert message(KeyTypeError, joined(collated, collated)) == (

@@ -1,0 +1,107 @@
+"""The command line where no Spark is needed: messages, exit codes, tables, pictures, starters."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.pipeline.conftest import GOOD
+from watersmeet.cli import app
+from watersmeet.pipeline.config import load
+from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.starter import STARTERS, template
+
+runner = CliRunner()
+
+
+def test_check_says_good(good: Path) -> None:
+    result = runner.invoke(app, ["check", "--no-spark", str(good)])
+    assert (result.exit_code, result.stdout) == (0, f"{good}: good\n")
+
+
+def test_check_names_file_and_line_of_every_problem(good: Path) -> None:
+    good.write_text(GOOD.replace("memory:", "memry:").replace("finish:", "finsh:"))
+    result = runner.invoke(app, ["check", "--no-spark", str(good)])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"{good}:17: join.memry: unknown key; did you mean 'memory'?",
+        f"{good}:21: finsh: unknown key; did you mean 'finish'?",
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "check", "explain"])
+def test_a_wrong_file_is_exit_code_2_before_spark_starts(tmp_path: Path, command: str) -> None:
+    result = runner.invoke(app, [command, str(tmp_path / "nothing.yaml")])
+    assert result.exit_code == 2
+    assert "cannot be read" in result.stderr
+
+
+def test_a_wrong_setting_on_the_command_line(good: Path) -> None:
+    result = runner.invoke(app, ["run", str(good), "--conf", "spark.x"])
+    assert result.exit_code == 2
+    assert "name=value" in result.stderr
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_init_writes_a_good_pipeline_with_its_data(tmp_path: Path, operator: str) -> None:
+    result = runner.invoke(app, ["init", operator, "--into", str(tmp_path)])
+    assert result.exit_code == 0
+    loaded = load(tmp_path / f"{operator}.yaml")
+    assert loaded.pipeline.join.wiring.operator == operator
+    for name, source in loaded.pipeline.sources.items():
+        assert source.path is not None
+        assert list(Path(loaded.resolve(source.path)).glob("*.parquet")), name
+
+
+def test_init_touches_nothing_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "window.yaml").write_text("mine")
+    result = runner.invoke(app, ["init", "window", "--into", str(tmp_path)])
+    assert result.exit_code == 2
+    assert (tmp_path / "window.yaml").read_text() == "mine"
+    assert not (tmp_path / "window-data").exists()
+
+
+def test_init_of_an_unknown_operator() -> None:
+    result = runner.invoke(app, ["init", "windw"])
+    assert result.exit_code == 2
+    assert "did you mean 'window'?" in result.stderr
+
+
+def test_every_template_explains_itself() -> None:
+    for operator in STARTERS:
+        text = template(operator)
+        assert f"watersmeet run {operator}.yaml" in text
+        assert max(map(len, text.splitlines())) <= 120
+
+
+def test_state_as_table_json_and_picture(state_dir: str, tmp_path: Path) -> None:
+    picture = tmp_path / "state.png"
+    result = runner.invoke(app, ["state", state_dir, "--plot", str(picture)])
+    assert result.exit_code == 0, result.stderr
+    assert "finished" in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    rows = [json.loads(line) for line in runner.invoke(app, ["state", state_dir, "--json"]).stdout.splitlines()]
+    assert rows[0]["status"] == "finished"
+
+
+def test_metrics_as_table_json_and_picture(state_dir: str, tmp_path: Path) -> None:
+    picture = tmp_path / "metrics.svg"
+    # the directory of the pipeline does as well
+    result = runner.invoke(app, ["metrics", str(Path(state_dir).parent), "--last", "3", "--plot", str(picture)])
+    assert result.exit_code == 0, result.stderr
+    assert "results" in result.stdout
+    assert "<svg" in picture.read_text()
+    lines = runner.invoke(app, ["metrics", state_dir, "--json"]).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["batch"] for row in rows] == list(range(len(rows)))
+    assert sum(row["results"] for row in rows) > 0
+    assert len(runner.invoke(app, ["metrics", state_dir, "--json", "--last", "2"]).stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", ["state", "metrics"])
+def test_a_directory_without_a_join(tmp_path: Path, command: str) -> None:
+    result = runner.invoke(app, [command, str(tmp_path / "nothing")])
+    assert result.exit_code == 2
+    assert "no join.json" in result.stderr
+    assert not (tmp_path / "nothing").exists()

@@ -1,0 +1,144 @@
+"""Pipeline files: what they mean, and every kind of mistake with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.pipeline.conftest import GOOD
+from watersmeet.pipeline.config import from_dict, load
+from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.problems import PipelineError
+
+
+def test_a_good_file(good: Path) -> None:
+    loaded = load(good)
+    pipeline = loaded.pipeline
+    assert pipeline.sources["orders"].options == {"maxFilesPerTrigger": "1"}
+    assert pipeline.join.memory == 256_000_000
+    assert pipeline.join.given == {"memory", "policy"}
+    assert pipeline.trigger.processing_time == 2_000_000
+    assert loaded.state_dir == str(good.parent / "watersmeet-work/orders-with-payments/state")
+    assert loaded.checkpoint == str(good.parent / "watersmeet-work/orders-with-payments/checkpoint")
+    assert loaded.resolve("s3a://bucket/x") == "s3a://bucket/x"
+    assert loaded.resolve("/data") == "/data"
+    assert loaded.resolve("data") == str(good.parent / "data")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("name: orders-with-payments", "name: ../orders", 1, "only letters, digits"),
+        ("name: orders-with-payments\n", "", 1, "name: missing"),
+        ("    path: data/orders\n", "    pth: data/orders\n", 5, "unknown key; did you mean 'path'?"),
+        ("    schema: ", "    shema: ", 6, "unknown key; did you mean 'schema'?"),
+        ("  payments:\n", "  pay/ments:\n", 8, "only letters, digits"),
+        ("    format: parquet\n    path: data/orders", "    path: data/orders", 3, "give either format"),
+        ("operator: progressive", "operator: progresive", 13, "did you mean 'progressive'?"),
+        ("  operator: progressive\n", "", 12, "operator: missing"),
+        ("  left: orders\n", "", 12, "join.left: missing"),
+        ("  left: orders\n", "  left: order\n", 14, "did you mean 'orders'?"),
+        ("  right: payments\n", "  right: orders\n", 8, "payments: is not used"),
+        ("  memory: 256 MB", "  memry: 256 MB", 17, "unknown key; did you mean 'memory'?"),
+        ("  memory: 256 MB", "  memory: 256 parsecs", 17, "is not a size"),
+        ("  memory: 256 MB", "  memory: 3", 12, "smaller than one page"),
+        ("  policy: rpj", "  policy: rjp", 18, "'rpj'"),
+        ("  on: order_id", "  on: 7", 16, "on"),
+        ("sink: {format: parquet, path: out/joined}", "sink: {path: out/joined}", 19, "give format"),
+        ("sink: {format: parquet, path: out/joined}\n", "", 1, "sink: missing"),
+        ("processing_time: 2 seconds", "processing_time: soon", 20, "is not a duration"),
+        ("processing_time: 2 seconds", "procesing_time: 2 s", 20, "did you mean 'processing_time'?"),
+        ("processing_time: 2 seconds", "processing_time: 2 s, once: true", 20, "exactly one"),
+        ("processing_time: 2 seconds", "available_now: false", 20, "true"),
+        ("finish: when_drained", "finish: when_dry", 21, "'when_drained'"),
+        ("finish: when_drained", "finsh: when_drained", 21, "did you mean 'finish'?"),
+        ("finish: when_drained", "packages: [delta]", 21, "group:artifact:version"),
+        ("finish: when_drained", "conf: {a: '${NOT_SET_ANYWHERE}'}", 21, "NOT_SET_ANYWHERE is not set"),
+        ("    format: parquet\n    path: data/orders", "    format: rate\n    path: x", 21, "never comes"),
+    ],
+)
+def test_a_mistake_has_its_line(good: Path, old: str, new: str, line: int, words: str) -> None:
+    assert old in GOOD
+    good.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(PipelineError) as caught:
+        load(good)
+    found = [problem for problem in caught.value.problems if words in str(problem)]
+    assert found, str(caught.value)
+    assert found[0].line == line
+    assert str(found[0]).startswith(f"{good}:{line}: ")
+
+
+def test_all_mistakes_are_found_at_once(good: Path) -> None:
+    good.write_text(GOOD.replace("path: data/orders", "pth: x").replace("256 MB", "1 X").replace("when_drained", "now"))
+    with pytest.raises(PipelineError) as caught:
+        load(good)
+    assert [problem.line for problem in caught.value.problems] == [5, 17, 21]
+
+
+@pytest.mark.parametrize("text", ["", "just text\n", "- a\n- list\n"])
+def test_not_a_mapping(good: Path, text: str) -> None:
+    good.write_text(text)
+    with pytest.raises(PipelineError, match="a pipeline is a mapping"):
+        load(good)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"nothing\.yaml: cannot be read"):
+        load(tmp_path / "nothing.yaml")
+
+
+def test_a_secret_is_in_no_message(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "canary-7f3a")
+    good.write_text(GOOD.replace("{maxFilesPerTrigger: 1}", "{token: '${MY_TOKEN}'}").replace("256 MB", "canary-7f3a"))
+    with pytest.raises(PipelineError) as caught:
+        load(good)
+    assert "canary" not in str(caught.value)
+    good.write_text(GOOD.replace("{maxFilesPerTrigger: 1}", "{token: '${MY_TOKEN}'}"))
+    loaded = load(good)
+    assert "canary" not in repr(loaded.pipeline)
+    assert loaded.pipeline.sources["orders"].options["token"] == "canary-7f3a"
+
+
+def test_the_same_from_python() -> None:
+    source = {"format": "parquet", "path": "x", "schema": "k long"}
+    data = {
+        "name": "p", "sources": {"a": source, "b": source},
+        "join": {"operator": "progressive", "left": "a", "right": "b", "on": "k"}, "sink": {"format": "noop"},
+    }  # fmt: skip
+    assert from_dict(data).pipeline.join.memory is None
+    with pytest.raises(PipelineError, match=r"^join\.memory: '1 X' is not a size"):
+        from_dict({**data, "join": {**data["join"], "memory": "1 X"}})  # type: ignore[dict-item]
+
+
+JOINS = {
+    "progressive": {"left": "a", "right": "b", "on": "k", "memory": "1 GB", "flush": "largest"},
+    "window": {"left": "a", "right": "b", "on": [["k", "l"]], "window": ["60 s", "1 min"], "time": ["t", "u"]},
+    "multiway": {"inputs": ["a", "b"], "on": {"a": "k", "b": "l"}, "time": "t", "window": "1 h"},
+    "punctuated": {
+        "left": "a", "right": "b", "on": "k", "constraints": [{"kind": "one_to_many", "one": "left"}],
+        "punctuations": {"right": {"column": "is_end"}}, "purge": "batch",
+    },
+    "semi-stream": {"stream": "a", "master": "b", "on": "k", "memory": "10 MB", "how": "left", "max_delay": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_every_family_takes_its_options_and_refuses_others(operator: str) -> None:
+    source = {"format": "parquet", "path": "x", "schema": "k long"}
+    data = {"name": "p", "sources": {"a": source, "b": source}, "sink": {"format": "noop"}}
+    join = {"operator": operator, **JOINS[operator]}
+    loaded = from_dict({**data, "join": join})
+    options = FAMILIES[operator].option_names()
+    assert loaded.pipeline.join.given == set(join) & set(options)
+    with pytest.raises(PipelineError, match=r"join\.nonsense: unknown key"):
+        from_dict({**data, "join": {**join, "nonsense": 1}})
+    for hidden in FAMILIES[operator].FILLED_IN - set(FAMILIES[operator].model_fields):
+        with pytest.raises(PipelineError, match="unknown key"):
+            from_dict({**data, "join": {**join, hidden: 1}})
+
+
+def test_a_wrong_option_of_a_wrongly_wired_join_is_found_too() -> None:
+    data = {"name": "p", "sources": {"a": {"format": "rate"}}, "sink": {"format": "noop"}}
+    with pytest.raises(PipelineError) as caught:
+        from_dict({**data, "join": {"operator": "semi-stream", "stream": "a", "on": "k", "max_delay": 0}})
+    assert "master_path" in str(caught.value)
+    assert "join.max_delay" in str(caught.value)

@@ -1,0 +1,178 @@
+"""What a view shows: totals, rates, stalls, memory, what the operator does."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from watersmeet.pipeline.display import JsonDisplay, LiveDisplay, PlainDisplay, make_display, render
+from watersmeet.pipeline.history import BatchRecord, History
+from watersmeet.pipeline.progress import InputProgress, ProgressTracker, Rate, Snapshot, doing, format_bytes
+from watersmeet.state.directory import StateDir
+from watersmeet.testing.arrivals import make_plan, random_script
+from watersmeet.testing.harness import run_stored
+
+INPUTS = {"left": "orders", "right": "payments"}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run_some(directory: StateDir, batches: int) -> int:
+    """Run the first batches of a fixed script; returns how many rows came out."""
+    directory.create()
+    script = random_script(1, batches=50)[:batches]
+    return run_stored(make_plan("symmetric", ("left", "right"), {}), script, directory).rows.total()
+
+
+def test_history_reads_everything_and_then_only_what_is_new(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    history = History(directory)
+    assert history.refresh() == []
+    first = run_some(directory, 3)
+    assert [record.batch for record in history.refresh()] == [0, 1, 2]
+    assert history.refresh() == []
+    everything = run_some(directory, 40)  # runs the first ones again, as Spark may: they must not count twice
+    assert [record.batch for record in history.refresh()] == list(range(3, 40))
+    assert sum(record.rows_out for record in history.batches.values()) == everything
+    assert first < everything
+
+
+def test_history_that_starts_late_reads_the_segments(state_dir: str) -> None:
+    history = History(StateDir(state_dir))
+    history.refresh()
+    assert sorted(history.batches) == list(range(len(history.batches)))
+    assert len(history.batches) >= 40
+    assert history.finished
+    assert history.ended == {"left", "right"}
+    assert history.finished_in == max(history.batches)
+
+
+def test_a_batch_that_partitions_commit_one_by_one_counts_once(tmp_path: Path) -> None:
+    record = {"time": 5, "rows_out": 2, "counters": {"a": 1.0}, "events": [{"kind": "flush"}], "timings": {"join": 0.1}}
+    sizes = {"resident_bytes": 10, "spilled_bytes": 1, "state_rows": 3}
+    batch = BatchRecord(0)
+    for rows in (1, 4):
+        batch.add({**record, **sizes, "rows_in": {"left": rows}})
+    assert (batch.rows_in["left"], batch.rows_out, batch.resident_bytes, batch.partitions) == (5, 4, 20, 2)
+    assert batch.seconds == pytest.approx(0.1)
+
+
+def test_rates_forget() -> None:
+    rate = Rate()
+    rate.add(100.0, 50)
+    assert rate.at(105.0, since=0.0) == 5.0
+    assert rate.at(111.0, since=0.0) == 0.0
+    rate.add(112.0, 30)
+    assert rate.at(113.0, since=110.0) == 10.0
+
+
+def test_the_tracker(tmp_path: Path) -> None:
+    clock = Clock()
+    directory = StateDir(tmp_path)
+    earlier = run_some(directory, 2)
+    tracker = ProgressTracker("p", directory.uri, INPUTS, budget=1000, lags=lambda: {"left": "3 files"}, clock=clock)
+    clock.now += 1
+    snapshot = tracker.update()
+    assert snapshot.results == earlier
+    assert snapshot.result_rate == 0.0  # an earlier run's results have no rate now
+    everything = run_some(directory, 20)
+    clock.now += 1
+    snapshot = tracker.update([{"durationMs": {"addBatch": 1, "triggerExecution": 1500}}])
+    assert snapshot.results == everything
+    assert snapshot.result_rate == pytest.approx((everything - earlier) / 2)
+    assert snapshot.batch == 19
+    assert snapshot.batch_seconds == 1.5
+    assert [one.name for one in snapshot.inputs] == ["orders", "payments"]
+    assert snapshot.inputs[0].lag == "3 files"
+    assert snapshot.remaining == "orders: 3 files"
+    assert {one.state for one in snapshot.inputs} == {"flowing"}
+    clock.now += 5
+    assert {one.state for one in tracker.update().inputs} == {"stalled"}
+
+
+def test_what_the_operator_does() -> None:
+    assert doing("reading", None) == "waiting for the first batch"
+    record = BatchRecord(3)
+    assert doing("reading", record) == "idle"
+    assert doing("finishing", record) == "finish"
+    record.events.update(["md-task", "md-task", "flush"])
+    assert doing("reading", record) == "idle: md-task x2, flush"
+    record.rows_in["left"] = 1
+    assert doing("reading", record).startswith("arrival")
+
+
+def test_sizes_for_people() -> None:
+    assert [format_bytes(size) for size in (0, 999, 1000, 64e6, 2.5e9, 3e12)] == [
+        "0 B", "999 B", "1.0 kB", "64.0 MB", "2.5 GB", "3.0 TB",
+    ]  # fmt: skip
+
+
+def snapshot(batch: int | None = 4, **changes: object) -> Snapshot:
+    inputs = (
+        InputProgress("orders", 12_000, 1500.0, "3 files", "flowing", 0.0),
+        InputProgress("payments", 8_000, 0.0, None, "stalled", 7.0),
+    )
+    values = {
+        "name": "p", "phase": "reading", "elapsed": 12.0, "batch": batch, "batch_seconds": 0.5, "inputs": inputs,
+        "results": 4242, "result_rate": 99.0, "resident_bytes": 5_000_000, "spilled_bytes": 7_000_000,
+        "state_rows": 20_000, "budget": 8_000_000, "doing": "idle: dd-task", "remaining": "orders: 3 files",
+    }  # fmt: skip
+    return Snapshot(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_the_live_view_has_it_all() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render(snapshot()))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in (
+        "orders", "12,000", "1,500", "3 files", "flowing", "stalled 7 s", "4,242", "99/s", "5.0 MB of 8.0 MB resident",
+        "7.0 MB spilled", "idle: dd-task", "0.50 s", "reading",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_plain_view_speaks_once_per_batch_and_now_and_then() -> None:
+    out = io.StringIO()
+    with PlainDisplay(lambda text: text.replace("orders", "***"), out) as display:
+        display.show(snapshot(4))
+        display.show(snapshot(4, elapsed=13.0))
+        display.show(snapshot(5, elapsed=14.0))
+        display.show(snapshot(5, elapsed=25.0))
+        display.say("orders are here")
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 4
+    assert "batch 4" in lines[0]
+    assert "orders" not in out.getvalue()
+
+
+def test_the_json_view_is_json_line_by_line() -> None:
+    out = io.StringIO()
+    with JsonDisplay(lambda text: text.replace("orders", '"***'), out) as display:
+        display.show(snapshot(4))
+        display.show(snapshot(4, elapsed=13.0))
+        display.show(snapshot(4, phase="done"))
+        display.say("done with orders")
+    first, second, message = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert (first["event"], first["batch"], first["inputs"][0]["name"]) == ("progress", 4, '"***')
+    assert second["phase"] == "done"
+    assert message == {"event": "message", "text": 'done with "***'}
+
+
+def test_the_style_follows_the_terminal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(make_display("auto", str, Terminal()), LiveDisplay)
+    assert isinstance(make_display("auto", str, io.StringIO()), PlainDisplay)
+    with make_display("live", str, Terminal()) as display:
+        display.show(snapshot())
+        display.say("hello")

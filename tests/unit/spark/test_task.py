@@ -1,0 +1,97 @@
+"""What a task does with the rows of the union, without a Spark session."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.control import FIRST_END, FIRST_SIGNAL, TICK
+from watersmeet.errors import StateMismatchError
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.spark.task import Position, _check_partition, make_batch
+
+PLAN = JoinPlan(
+    "symmetric",
+    (
+        InputSpec("left", (pa.int64(),), (pa.string(), pa.timestamp("us", "UTC"))),
+        InputSpec("right", (pa.int64(),), (pa.string(),)),
+    ),
+    (),
+    partitions=4,
+)
+SOURCES = [
+    {"name": "left", "kind": "rows", "slots": [0, 1]},
+    {"name": "right", "kind": "rows", "slots": [0]},
+    {"name": "left", "kind": "punctuations", "slots": []},
+]
+
+
+def union(*rows: tuple[int, int, int | None, str | None, int | None]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
+    kinds = [pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.timestamp("us", "Asia/Tokyo")]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=["_input", "_hash", "_k0", "_s0", "_s1"])
+
+
+def test_rows_go_to_their_inputs_sorted_by_hash_and_normalised() -> None:
+    table = union((0, -1, 10, "a", 7), (1, 5, 11, "b", None), (0, 5, 11, "c", None), (TICK, 1, None, None, None))
+    batch = make_batch(PLAN, SOURCES, 3, table)
+    assert batch.number == 3
+    assert batch.time == 0
+    assert batch.rows["left"].schema == PLAN.input("left").schema
+    assert batch.rows["left"].column("_hash").to_pylist() == [5, 2**64 - 1]  # as unsigned numbers
+    assert batch.rows["left"].column("_p0").to_pylist() == ["c", "a"]
+    assert batch.rows["right"].select(["_k0", "_p0"]).to_pylist() == [{"_k0": 11, "_p0": "b"}]
+    assert batch.punctuations == {}
+    assert not batch.is_idle
+
+
+def test_control_rows_are_ends_and_signals_and_no_data() -> None:
+    table = union(
+        (FIRST_END - 1, 0, None, None, None),
+        (FIRST_END - 1, 0, None, None, None),
+        (FIRST_SIGNAL - 9, 0, None, None, None),
+        (FIRST_SIGNAL - 0, 0, None, None, None),
+        (TICK, 0, None, None, None),
+        (2, 0, 12, None, None),
+    )
+    batch = make_batch(PLAN, SOURCES, 0, table)
+    assert batch.ended == {"right"}
+    assert batch.signals == (0, 9)
+    assert batch.is_idle
+    assert batch.punctuations["left"].column("_k0").to_pylist() == [12]
+
+
+def test_no_rows_at_all() -> None:
+    batch = make_batch(PLAN, SOURCES, 0, None)
+    assert {name: table.schema for name, table in batch.rows.items()} == {s.name: s.schema for s in PLAN.inputs}
+    assert batch.is_idle
+
+
+def test_the_clock_is_that_of_the_rows() -> None:
+    table = union((TICK, 0, None, None, None)).append_column("_time", pa.array([77]))
+    assert make_batch(PLAN, SOURCES, 0, table).time == 77
+
+
+@pytest.mark.parametrize("value", [6, -2, 2])
+def test_rows_of_the_tasks_own_partition_are_welcome(value: int) -> None:
+    _check_partition("join", PLAN, Position(0, 2, "q", "s", "0"), union((0, value, 1, "a", None)))
+
+
+@pytest.mark.parametrize(
+    ("partition", "table"),
+    [
+        (1, union((0, 6, 1, "a", None))),
+        (1, union((FIRST_END, 0, None, None, None))),
+        (0, union((0, -2, 1, "a", None))),
+        (4, None),
+    ],
+)
+def test_another_numbering_is_an_error(partition: int, table: pa.Table | None) -> None:
+    with pytest.raises(StateMismatchError) as error:
+        _check_partition("join", PLAN, Position(0, partition, "q", "s", "0"), table)
+    assert str(error.value) == (
+        f"join: expected its 4 partitions to be computed once each, under their own numbers, found another numbering "
+        f"(task partition {partition}). A union, coalesce or self-join right after the join renumbers its partitions: "
+        "put .repartition(n) between, or write the result to a sink first."
+    )
