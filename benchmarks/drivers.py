@@ -191,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=float, default=1.0, help="of the streams' sizes")
     parser.add_argument("--slices", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     for name, dataset in DATASETS.items():

@@ -15,6 +15,8 @@ DRIVERS = ("timestamp", "round_robin", "consumption_rate", "output_size", "outpu
 INPUTS = {2: ("left", "right"), 3: ("a", "b", "c"), 4: ("a", "b", "c", "d"), 6: ("a", "b", "c", "d", "e", "f")}
 # A key gives rows**inputs results: this many rows of a key and input keep the oracle quick.
 ROWS_OF_A_KEY = {2: 1000, 3: 9, 4: 5, 6: 3}
+# Enough for runs to be merged, and no more than needed where every batch has many steps.
+MOST_BATCHES = {2: 20, 3: 20, 4: 9, 6: 6}
 TICK = 1_000_000
 LATENESS = 2 * TICK
 
@@ -22,6 +24,7 @@ LATENESS = 2 * TICK
 def sparse_script(seed: int, **shape: Any) -> list[Arrival]:
     """A random script with few rows of each key per input."""
     most = ROWS_OF_A_KEY[len(shape["inputs"])]
+    shape["batches"] = min(shape.get("batches", 8), MOST_BATCHES[len(shape["inputs"])])
     seen: Counter[tuple[str, Any]] = Counter()
 
     def kept(name: str, row: Row) -> bool:
@@ -39,7 +42,7 @@ def timed_script(seed: int, **shape: Any) -> list[Arrival]:
 
     def timed(clock: int, row: Row) -> Row:
         key, ident, text = row
-        return key, clock - ident * 997_331 % (LATENESS + 1), f"{ident}{text}"
+        return key, clock - ident % 5 * TICK // 2, f"{ident}{text}"  # half seconds, so that many times are equal
 
     return [
         replace(a, rows={name: [timed(a.time, row) for row in rows] for name, rows in a.rows.items()})

@@ -181,3 +181,24 @@ def test_results_over_time_within_a_batch() -> None:
     assert timeline.seconds == [float(i) for i in range(len(timeline.seconds))]
     assert timeline.share_at(timeline.total) == 1.0
     assert 0 < timeline.share_at(timeline.total / 2) < 1
+
+
+def test_inputs_that_have_nothing_but_their_key() -> None:
+    operator = mjoin(payload=())
+    keys = pa.array([1, 1, 2])
+    table = pa.table({"_hash": hash_keys([keys]), "_k0": keys})
+    found = [count(operator, Batch(number, rows=dict.fromkeys(ABC, table))) for number in range(3)]
+    assert np.cumsum(found).tolist() == [2**3 + 1, 4**3 + 2**3, 6**3 + 3**3]
+
+
+def test_composite_keys_with_the_equality_of_spark() -> None:
+    plan = make_plan("mjoin", ABC, keys=(pa.string(), pa.float64()), payload=(pa.int64(),))
+    operator = build(plan, MemorySpace())
+
+    def table(numbers: list[float | None]) -> pa.Table:
+        keys = [pa.array(["x"] * len(numbers)), pa.array(numbers, pa.float64())]
+        return pa.table({"_hash": hash_keys(keys), "_k0": keys[0], "_k1": keys[1], "_p0": np.arange(len(numbers))})
+
+    batch = {"a": table([0.0, np.nan, None]), "b": table([-0.0, np.nan, None]), "c": table([0.0, np.nan, 1.0])}
+    found = pa.concat_tables(advance(operator, Batch(0, rows=batch)))
+    assert sorted(found.column("a_0").to_pylist()) == [0, 1]
