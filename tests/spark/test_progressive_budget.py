@@ -90,22 +90,22 @@ def test_stalls_a_restart_and_the_end(
 ) -> None:
     """Rows, a restart with another budget, silence, the end: the answer is the batch join's, and nothing is left."""
 
-    def join(memory: str) -> DataFrame:
+    def join(memory: str, idle_pages: int) -> DataFrame:
         left, right = feeds.streams()
         return wm.progressive_join(
             left, right, on="k", state_dir=tmp_path / "state", memory=memory, idle_after="500 ms",
-            buckets=4, page_rows=16, idle_pages=8,
+            buckets=4, page_rows=16, idle_pages=idle_pages,
         )  # fmt: skip
 
     feeds.send()
     feeds.send()
-    writer(join("8 kB"), tmp_path).trigger(availableNow=True).start().awaitTermination()
+    writer(join("8 kB", idle_pages=0), tmp_path).trigger(availableNow=True).start().awaitTermination()
     assert all(entry["resident_bytes"] <= 4_000 for entry in history(tmp_path))
     before = sum(rows(spark.read.parquet(str(tmp_path / "out"))).values())
     assert before < sum(feeds.answer().values())
 
     feeds.send()
-    query = writer(join("5 kB"), tmp_path).start()
+    query = writer(join("5 kB", idle_pages=8), tmp_path).start()
     started.append(query)
 
     def worked() -> bool:

@@ -1,0 +1,203 @@
+"""The paper's arrival patterns through Spark, with and without stalls: how much of the answer is there before the end?
+
+    python benchmarks/stalls.py [--rows 100000] [--patterns harmony-1 reverse-5] [--networks reliable unreliable]
+
+Patterns (section 6 of the RPJ paper): 20 buckets whose probabilities rise from 1 % to 9 %, for both inputs alike
+(harmony) or for the second the other way round (reverse); the first input as fast as the second, or five times as fast.
+Reliable: rows come without a pause, so only flushing matters. Unreliable: after every fifth micro-batch both inputs fall
+silent for a number of idle micro-batches, the same for every policy. Memory holds a tenth of all rows, pages have 100
+rows. Every run's answer is checked against the number of results that the keys' frequencies give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import harness as h
+import matplotlib
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.state.buckets import Buckets
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import metrics_history, newest_manifests
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+BUCKETS, BATCHES, GROUP, IDLE_BATCHES = 20, 50, 5, 2
+PATTERNS = ["harmony-1", "harmony-5", "reverse-1", "reverse-5"]
+POLICIES = {"reliable": ["rpj", "xjoin", "hmj"], "unreliable": ["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]}
+IDLE_AFTER = 1_000_000  # microseconds
+
+
+def keys_of_buckets(spark: h.SparkSession, per_bucket: int) -> np.ndarray[Any, Any]:
+    """For each bucket, keys that Spark's hash puts there."""
+    frame = spark.range(per_bucket * BUCKETS * 3).select("id", F.xxhash64("id").alias("hash")).toArrow()
+    bucket = Buckets(BUCKETS).of(frame["hash"].to_numpy().view(np.uint64))
+    keys = frame["id"].to_numpy()
+    return np.stack([keys[bucket == number][:per_bucket] for number in range(BUCKETS)])
+
+
+def write_rows(folder: Path, pattern: str, keys: np.ndarray[Any, Any], rows: int) -> int:
+    """Write both inputs as one file per micro-batch; returns the number of results of the whole join."""
+    shape, _, ratio = pattern.partition("-")
+    rng = np.random.default_rng(7)
+    first = 0.01 + 0.08 / 19 * np.arange(BUCKETS)
+    probabilities = (first, first[::-1] if shape == "reverse" else first)
+    side = (rng.random(rows) >= int(ratio) / (int(ratio) + 1)).astype(int)
+    drawn = [rng.choice(BUCKETS, rows, p=p / p.sum()) for p in probabilities]
+    key = keys[np.where(side == 0, *drawn), rng.integers(0, keys.shape[1], rows)]
+    frequencies = []
+    for number, name in enumerate(("left", "right")):
+        (folder / name).mkdir(parents=True)
+        for batch, part in enumerate(np.array_split(np.arange(rows), BATCHES)):
+            mine = part[side[part] == number]
+            table = pa.table({"k": key[mine], "ab"[number]: mine})
+            pq.write_table(table, folder / name / f"{batch:03d}.parquet")
+        frequencies.append(np.bincount(key[side == number], minlength=int(keys.max()) + 1))
+    return int((frequencies[0] * frequencies[1]).sum())
+
+
+class Progress:
+    """What a running join has done, from its state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self.directory = StateDir(state)
+
+    def batches(self) -> list[dict[str, Any]]:
+        """Time, rows in and rows out of every batch that all partitions have finished."""
+        newest = newest_manifests(self.directory)
+        histories = [metrics_history(self.directory, manifest) for manifest in newest]
+        merged = []
+        for entries in zip(*histories, strict=False):
+            rows_in = sum(sum(entry["rows_in"].values()) for entry in entries)
+            rows_out = sum(entry["rows_out"] for entry in entries)
+            merged.append({"time": max(e["time"] for e in entries), "rows_in": rows_in, "rows_out": rows_out})
+        return merged
+
+    def wait_for_rows(self, rows: int) -> None:
+        """Until so many rows have been taken in."""
+        while sum(batch["rows_in"] for batch in self.batches()) < rows:
+            time.sleep(0.05)
+
+    def wait_for_idle_batches(self, count: int) -> None:
+        """Until so many batches have worked on what is on disk since the last row."""
+        while True:
+            batches = self.batches()
+            last = max(number for number, batch in enumerate(batches) if batch["rows_in"])
+            idle = [b for b in batches[last + 1 :] if b["time"] - batches[last]["time"] >= IDLE_AFTER]
+            if len(idle) >= count:
+                return
+            time.sleep(0.05)
+
+
+def feed(source: Path, inbox: Path, progress: Progress) -> Iterator[None]:
+    """Hand over the files, a group at a time; yields when a group has been taken in."""
+    sent = 0
+    files = sorted(path.name for path in (source / "left").iterdir())
+    for start in range(0, len(files), GROUP):
+        for file in files[start : start + GROUP]:
+            for name in ("left", "right"):
+                sent += pq.read_metadata(source / name / file).num_rows
+                (inbox / name / file).hardlink_to(source / name / file)
+        progress.wait_for_rows(sent)
+        yield
+
+
+def run(spark: h.SparkSession, folder: Path, source: Path, policy: str, memory_rows: int, stalls: bool) -> list[Any]:
+    """One run to the end; returns its batches, the last of which cleans up."""
+    for name in ("left", "right"):
+        (folder / name).mkdir(parents=True)
+    joined = wm.progressive_join(
+        h.stream(spark, folder / "left", "k long, a long"),
+        h.stream(spark, folder / "right", "k long, b long"),
+        on="k",
+        state_dir=folder / "state",
+        policy=policy,
+        memory_rows=memory_rows,
+        page_rows=100,
+        idle_after=IDLE_AFTER,
+        idle_pages=256 if stalls else 0,
+    )
+    query = joined.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
+    progress = Progress(folder / "state")
+    for _ in feed(source, folder, progress):
+        if stalls:
+            progress.wait_for_idle_batches(IDLE_BATCHES)
+    for name in ("left", "right"):
+        wm.end_input(folder / "state", name)
+    while not all(manifest.finished for manifest in newest_manifests(progress.directory)):
+        if not query.isActive:
+            raise SystemExit(f"{policy} failed: {query.exception()}")
+        time.sleep(0.1)
+    query.stop()
+    batches = progress.batches()
+    end = max(number for number, batch in enumerate(batches) if batch["rows_out"] or batch["rows_in"])
+    return batches[: end + 1]
+
+
+def plot(curves: dict[str, dict[str, list[tuple[float, float]]]], path: Path) -> None:
+    """Share of the answer over time, a panel per network and pattern."""
+    figure, axes = plt.subplots(1, len(curves), figsize=(4 * len(curves), 3.2), squeeze=False, layout="constrained")
+    for axis, (title, lines) in zip(axes[0], curves.items(), strict=True):
+        for policy, points in lines.items():
+            axis.plot(*zip(*points, strict=True), label=policy)
+        axis.set(title=title, xlabel="seconds", ylabel="share of the answer", ylim=(0, 1))
+        axis.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Run all combinations, check, print, plot, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--patterns", nargs="*", default=PATTERNS, choices=PATTERNS)
+    parser.add_argument("--networks", nargs="*", default=list(POLICIES), choices=list(POLICIES))
+    arguments = parser.parse_args()
+    spark = wm.local_session("stalls", cores=2, partitions=2)
+    keys = keys_of_buckets(spark, per_bucket=100)
+    shares: dict[str, dict[str, float]] = {}
+    curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with h.scratch() as folder:
+        for pattern in arguments.patterns:
+            expected = write_rows(folder / pattern, pattern, keys, arguments.rows)
+            for network in arguments.networks:
+                title = f"{network} {pattern}"
+                shares[title], curves[title] = {}, {}
+                for policy in POLICIES[network]:
+                    where = folder / f"{title} {policy}".replace(" ", "-")
+                    batches = run(
+                        spark, where, folder / pattern, policy, arguments.rows // 10, stalls=network == "unreliable"
+                    )
+                    found = [batch["rows_out"] for batch in batches]
+                    h.check(h.Run(title, answer={"count": sum(found)}), {"count": expected})
+                    begun = batches[0]["time"]
+                    times = [(batch["time"] - begun) / 1e6 for batch in batches]
+                    curves[title][policy] = list(zip(times, (np.cumsum(found) / expected).tolist(), strict=True))
+                    shares[title][policy] = round(sum(found[:-1]) / expected, 3)
+                    h.console.print(f"{title} {policy}: {shares[title][policy]:.3f} before the inputs ended")
+    every = POLICIES["unreliable"]
+    h.table(
+        f"share of the answer before the inputs ended ({arguments.rows:,} rows)",
+        ["arrivals", *every, "rpj over best baseline"],
+        [
+            (title, *(found.get(policy, "") for policy in every), found["rpj"] / max(found["xjoin"], found["hmj"]))
+            for title, found in shares.items()
+        ],
+    )
+    if arguments.patterns == PATTERNS and arguments.networks == list(POLICIES):
+        h.save("stalls", {"rows": arguments.rows, "shares": shares})
+        plot(curves, h.RESULTS / "stalls.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The clean-up: bounded memory, nothing left, and the same again after a crash in its middle."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from watersmeet import runtime
+from watersmeet.errors import BrokenPromiseError
+from watersmeet.operator import advance
+from watersmeet.operators import build
+from watersmeet.plan import JoinPlan
+from watersmeet.progressive.budgeted import BudgetedJoin
+from watersmeet.progressive.merge_join import Source, Stretch
+from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.state.directory import StateDir
+from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
+from watersmeet.testing import Arrival, batch_of, inner_join, make_plan, random_script, run_in_memory
+from watersmeet.testing.harness import rows_of
+
+
+def plan_of(**settings: object) -> JoinPlan:
+    options = ProgressiveOptions(**settings)
+    return make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+
+
+def wide_script(batches: int, rows: int, keys: int) -> list[Arrival]:
+    rng = random.Random(3)
+    arrivals = []
+    for number in range(batches):
+        sides = {
+            name: [(rng.randrange(keys), number * rows + i, "x" * rng.randrange(40)) for i in range(rows)]
+            for name in ("left", "right")
+        }
+        arrivals.append(Arrival(sides, time=number * 1_000_000))
+    return [*arrivals, Arrival(time=batches * 1_000_000, ended=frozenset(("left", "right")))]
+
+
+def test_a_bucket_larger_than_memory_is_merged_and_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    original = Stretch.of.__func__  # type: ignore[attr-defined]
+
+    def recorded(cls: type[Stretch], sources: Sequence[Source], bound: int | None) -> Stretch | None:
+        stretch: Stretch | None = original(cls, sources, bound)
+        seen.append(0 if stretch is None else len(stretch.hashes))
+        return stretch
+
+    monkeypatch.setattr(Stretch, "of", classmethod(recorded))
+    script = wide_script(batches=20, rows=100, keys=3000)
+    plan = plan_of(memory_rows=250, buckets=1, page_rows=20, idle_pages=0)
+    outcome = run_in_memory(plan, script)
+    assert outcome.rows == inner_join(script)
+    # 4000 rows in the only bucket; a step takes a quarter of the budget, shared by both inputs, give or take.
+    assert len(seen) > 2 * 4000 / (250 / 4) - 2
+    assert max(seen) < 250 / 4
+
+
+@pytest.mark.parametrize("policy", ["rpj", "hmj"])
+def test_resident_bytes_leave_room_for_the_next_batch(policy: str) -> None:
+    script = wide_script(batches=12, rows=60, keys=50)
+    plan = plan_of(memory=12_000, policy=policy, page_rows=8, buckets=5)
+    operator = build(plan, MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    for number, arrival in enumerate(script[:-1]):
+        batch = batch_of(plan, number, arrival)
+        for _ in advance(operator, batch):
+            pass
+        arrived = sum(operator.resident[i].tiers.nbytes for i in (0, 1))
+        assert operator.metrics.counters["resident_bytes"] == arrived
+        assert arrived + 0.9 * sum(table.nbytes for table in batch.rows.values()) <= 12_000
+    assert operator.metrics.counters["spilled_rows"] > 0
+
+
+def test_a_crash_in_the_middle_repeats_it_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "HOLD_BYTES", 0)  # results leave before the version is committed
+    script = wide_script(batches=6, rows=40, keys=30)
+    plan, directory = plan_of(memory_rows=60, buckets=3, page_rows=4, fan_in=2), StateDir(tmp_path)
+    found: Counter[tuple[object, ...]] = Counter()
+    for number, arrival in enumerate(script):
+        batch = batch_of(plan, number, arrival)
+        if number == len(script) - 1:
+            crashed = runtime.run_batch(plan, directory, 0, batch, attempt="0")
+            assert next(crashed).num_rows
+            crashed.close()
+        found += rows_of(runtime.run_batch(plan, directory, 0, batch, attempt="1"))
+    assert found == inner_join(script)
+    manifest = PartitionStore(directory, 0).manifest(len(script) - 1)
+    assert manifest.finished
+    assert (manifest.runs, manifest.values) == ([], {})
+
+
+def test_rows_wait_for_nobody_once_the_other_input_has_ended() -> None:
+    """With nothing of the ended input on disk, later rows of the other one need not be kept."""
+    plan = plan_of(memory_rows=1000, buckets=3)
+    operator = build(plan, MemorySpace())
+    script = [
+        Arrival({"left": [(1, 1, "")], "right": [(1, 2, "")]}, ended=frozenset(("right",))),
+        Arrival({"left": [(1, 3, ""), (2, 4, "")]}, time=1),
+    ]
+    rows = [rows_of(advance(operator, batch_of(plan, number, arrival))) for number, arrival in enumerate(script)]
+    assert [sum(found.values()) for found in rows] == [1, 1]
+    assert [run.label for run in operator.save().runs] == ["right"]
+
+
+def test_a_row_after_its_inputs_end_is_an_error() -> None:
+    plan = plan_of(memory_rows=10)
+    operator = build(plan, MemorySpace())
+    list(advance(operator, batch_of(plan, 0, Arrival({"left": [(1, 1, "")]}, ended=frozenset(("left",))))))
+    with pytest.raises(BrokenPromiseError, match="'left' after its end in batch 0, found 1 rows in batch 1"):
+        list(advance(operator, batch_of(plan, 1, Arrival({"left": [(1, 1, "")]}))))
+
+
+def test_idle_work_waits_for_idle_after() -> None:
+    script = random_script(1, batches=6, batch_rows=20, idle_share=0, end=False, tick=1)
+    plan = plan_of(memory_rows=10, buckets=2, page_rows=4, idle_after=100)
+    operator = build(plan, MemorySpace())
+    for number, arrival in enumerate(script):
+        list(advance(operator, batch_of(plan, number, arrival)))
+    last = script[-1].time
+    for number, (later, works) in enumerate([(99, False), (100, True)]):
+        list(advance(operator, batch_of(plan, len(script) + number, Arrival(time=last + later))))
+        assert bool(operator.metrics.events) == works
