@@ -150,7 +150,7 @@ def state(directory: StateArgument, as_json: AsJson = False, plot: Plot = None, 
         if as_json:
             _print_lines(report.state_rows(found))
         else:
-            Console().print(report.state_table(found))
+            _console().print(report.state_table(found))
         if plot is not None:
             _saved(report.save(report.plot_state(found), plot))
 
@@ -172,7 +172,7 @@ def metrics(
             rows = report.metrics_rows(found)
             _print_lines(rows[-last:] if last else rows)
         else:
-            Console().print(report.metrics_table(found, last))
+            _console().print(report.metrics_table(found, last))
         if plot is not None:
             _saved(report.save(report.plot_metrics(report.history_of(found), directory), plot))
 
@@ -263,6 +263,12 @@ def _stop_on_signals() -> threading.Event:
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
     return stop
+
+
+def _console() -> Console:
+    """The terminal as wide as it is; elsewhere wide enough that no table is cut."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
 
 
 def _print_lines(rows: list[dict[str, object]]) -> None:

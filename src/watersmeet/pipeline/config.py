@@ -20,11 +20,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from watersmeet.options import Duration
 from watersmeet.pipeline.document import Document
-from watersmeet.pipeline.joins import Join, parse_join
+from watersmeet.pipeline.joins import Join, detail, failed, parse_join
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
 
@@ -193,28 +192,31 @@ class Pipeline(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        used = self.join.wiring.sources()
-        more = [*self.join.wiring.more_streams(), *self.join.wiring.tables()]
-        for name, source in [*used.items(), *zip(more, more, strict=True)]:
-            if source not in self.sources:
-                raise PydanticCustomError(
-                    "unknown_source",
-                    "the join's input {input} is source {source}, which is not there; {near}",
-                    {"input": repr(name), "source": repr(source), "near": nearest(source, self.sources)},
+        wiring = self.join.wiring
+        used = [*wiring.sources().items(), *((name, name) for name in (*wiring.more_streams(), *wiring.tables()))]
+        wrong = [
+            detail(
+                f"the join's input {name!r} is source {source!r}, which is not there; {nearest(source, self.sources)}",
+                ("join", name),
+            )
+            for name, source in used
+            if source not in self.sources
+        ]
+        idle = self.sources.keys() - {source for _, source in used}
+        if not wrong:
+            wrong += [detail("is not used by the join", ("sources", name)) for name in sorted(idle)]
+        if self.finish == "when_drained" and not self.trigger.ends:
+            wrong += [
+                detail(
+                    f"never comes: source {name!r} ({source.format}) has no end; use trigger: {{available_now: true}} "
+                    "or finish: never",
+                    ("finish",),
                 )
-        idle = [name for name in self.sources if name not in {*used.values(), *more}]
-        if idle:
-            raise PydanticCustomError(
-                "unused_source", "source {source} is not used by the join", {"source": repr(idle[0])}
-            )
-        endless = [n for n, s in self.sources.items() if (s.format or "").startswith("rate")]
-        if endless and self.finish == "when_drained" and not self.trigger.ends:
-            raise PydanticCustomError(
-                "endless",
-                "source {source} never ends, so finish: when_drained would never come; use trigger: "
-                "available_now: true, or finish: never",
-                {"source": repr(endless[0])},
-            )
+                for name, source in self.sources.items()
+                if (source.format or "").startswith("rate")
+            ]
+        if wrong:
+            raise failed(wrong)
         return self
 
 
@@ -321,5 +323,5 @@ def _message(error: Any) -> str:
         return f"unknown key; {nearest(str(location[-1]), known)}"
     if error["type"] == "missing":
         return "missing"
-    message: str = error["msg"].removeprefix("Value error, ")
-    return message[:1].lower() + message[1:] if message.startswith(("Input ", "Give ")) else message
+    message: str = error["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    return message.replace("should be True", "should be true")

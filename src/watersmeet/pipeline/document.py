@@ -14,7 +14,9 @@ import yaml
 
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 
-_NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+_NULL, _BOOL, _INT, _FLOAT, _MAP, _SEQ = (
+    f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "map", "seq")
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,6 +66,8 @@ class Document:
 
     def _value(self, loader: Any, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.CollectionNode) and node.tag not in (_MAP, _SEQ):
+            raise yaml.MarkedYAMLError(problem=f"unknown tag {node.tag}", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, path)
         if isinstance(node, yaml.SequenceNode):

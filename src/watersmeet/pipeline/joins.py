@@ -45,7 +45,7 @@ def parse_join(value: Any) -> Join:
     names = family.option_names()
     known = [*family.model_fields, *names]
     given = {key: inner for key, inner in value.items() if key in names}
-    details = [_detail(f"unknown key; {nearest(str(key), known)}", (key,)) for key in value if key not in known]
+    details = [detail(f"unknown key; {nearest(str(key), known)}", (key,)) for key in value if key not in known]
     wiring = options = None
     try:
         wiring = family.model_validate({key: inner for key, inner in value.items() if key in family.model_fields})
@@ -56,30 +56,32 @@ def parse_join(value: Any) -> Join:
         filled = wiring.filled_in() if wiring else {}
         options = family.OPTIONS.model_validate({**given, **filled})
     except ValidationError as error:
-        details += [detail for detail in _details(error) if wiring or set(detail["loc"][:1]) & given.keys()]
+        details += [one for one in _details(error) if wiring or set(one["loc"][:1]) & given.keys()]
     if details or wiring is None or options is None:
-        raise _failed(details)
+        raise failed(details)
     return Join(wiring, options, frozenset(given))
 
 
 def _family(operator: Any) -> type[Wiring]:
     if operator is None:
-        raise _failed([_detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])
+        raise failed([detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])
     if operator not in FAMILIES:
-        raise _failed([_detail(f"unknown operator {operator!r}; {nearest(str(operator), FAMILIES)}", ("operator",))])
+        raise failed([detail(f"unknown operator {operator!r}; {nearest(str(operator), FAMILIES)}", ("operator",))])
     return FAMILIES[operator]
 
 
-def _detail(message: str, where: tuple[str | int, ...]) -> InitErrorDetails:
+def detail(message: str, where: tuple[str | int, ...]) -> InitErrorDetails:
+    """A problem at a place below the model that raises it."""
     return InitErrorDetails(type=PydanticCustomError("join", "{message}", {"message": message}), loc=where, input=None)
 
 
 def _details(error: ValidationError) -> list[InitErrorDetails]:
     return [
-        _detail("missing" if one["type"] == "missing" else one["msg"], tuple(one["loc"]))
+        detail("missing" if one["type"] == "missing" else one["msg"], tuple(one["loc"]))
         for one in error.errors(include_url=False)
     ]
 
 
-def _failed(details: list[InitErrorDetails]) -> ValidationError:
+def failed(details: list[InitErrorDetails]) -> ValidationError:
+    """All problems in one error, which Pydantic merges into its own."""
     return ValidationError.from_exception_data("join", details)

@@ -14,6 +14,8 @@ JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Any other limit makes Spark add up the size of the whole batch again after every row it writes.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
 }
 
 

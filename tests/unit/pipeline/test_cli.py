@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.unit.pipeline.conftest import GOOD
 from typer.testing import CliRunner
 
-from tests.unit.pipeline.conftest import GOOD
 from watersmeet.cli import app
 from watersmeet.pipeline.config import load
 from watersmeet.pipeline.families import FAMILIES

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from tests.unit.pipeline.conftest import GOOD
+
 from watersmeet.pipeline.config import from_dict, load
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.problems import PipelineError

@@ -11,8 +11,8 @@ from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedRef
     "name",
     [
         "password", "kafka.ssl.keystore.password", "kafka.sasl.jaas.config", "fs.s3a.access.key", "fs.s3a.secret.key",
-        "sfPassword", "accessKey", "apiKey", "API_KEY", "token", "oauth2.token.value", "client_credential", "passphrase",
-        "spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net", "privateKey",
+        "sfPassword", "accessKey", "apiKey", "API_KEY", "token", "oauth2.token.value", "client_credential",
+        "passphrase", "spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net", "privateKey",
     ],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
