@@ -80,8 +80,10 @@ class JoinState:
 
     def forget(self, name: str, run: Run, rows: Indices) -> int:
         """Take stored rows out of the state; returns how many were there."""
+        if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
+            rows = np.unique(rows)  # a key that should be unique was not, and was kept
         if self.propagation:
-            rows = np.unique(self.stored[name].living(run, rows))
+            rows = self.stored[name].living(run, rows)
             self.propagation.left_state(name, take(run.table.select(self.keys), rows))
         return self.stored[name].kill(run, rows)
 

@@ -55,8 +55,10 @@ class Delta:
 
     def add(self, other: Delta) -> None:
         """Join another delta to this one."""
-        tables = [table for table in (self.points, other.points) if table is not None]
-        self.points = sort_by_hash(pa.concat_tables(tables)) if tables else None
+        if self.points is None or other.points is None:
+            self.points = other.points if self.points is None else self.points
+        else:
+            self.points = sort_by_hash(pa.concat_tables([self.points, other.points]))
         for column, pieces in other.ranges.items():
             self._cover(column, pieces)
         self.everything |= other.everything

@@ -60,6 +60,7 @@ class Unpurged:
         self.kinds = tuple(kinds)
         self.count = 0
         self.everything = False
+        self._fresh: list[Delta] = []  # those of this batch; often they are taken before the batch ends
         self._points = KeyedPatterns(kinds, range(len(kinds)), (), self.label)
         self._ranges: dict[int, IntervalSet] = {}
 
@@ -67,11 +68,17 @@ class Unpurged:
         """Remember new promises."""
         self.count += delta.count
         self.everything |= delta.everything
-        if delta.points is not None:
-            fresh = delta.points.filter(pa.array(self._points.find(delta.points) == 0))
-            self._points.add(self._points.entries(fresh, {}, 1, 0))
-        for column, pieces in delta.ranges.items():
-            self._range(column).add(pieces)
+        self._fresh.append(delta)
+
+    def _keep(self) -> None:
+        """Put this batch's promises where they can stay."""
+        for delta in self._fresh:
+            if delta.points is not None:
+                new = delta.points.filter(pa.array(self._points.find(delta.points) == 0))
+                self._points.add(self._points.entries(new, {}, 1, 0))
+            for column, pieces in delta.ranges.items():
+                self._range(column).add(pieces)
+        self._fresh = []
 
     def _range(self, column: int) -> IntervalSet:
         if column not in self._ranges:
@@ -87,11 +94,14 @@ class Unpurged:
         for column, held in self._ranges.items():
             for part in held.parts:
                 delta.add(Delta(ranges={column: part}))
-        self.count, self.everything, self._points.runs, self._ranges = 0, False, [], {}
+        for fresh in self._fresh:
+            delta.add(Delta(fresh.points, fresh.ranges))
+        self.count, self.everything, self._fresh, self._points.runs, self._ranges = 0, False, [], [], {}
         return delta
 
     def save(self) -> tuple[list[Run], dict[str, Any]]:
         """Runs and values."""
+        self._keep()
         runs = [run for column in sorted(self._ranges) for run in self._ranges[column].save()]
         return runs + self._points.runs, {"count": self.count, "everything": self.everything}
 

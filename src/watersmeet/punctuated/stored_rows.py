@@ -40,6 +40,7 @@ class StoredRows:
         self.kinds = tuple(kinds)
         self.runs: list[Run] = []
         self.dead: dict[int, Mask] = {}
+        self._dead_count: dict[int, int] = {}
         self._side: dict[tuple[int, str], Run] = {}  # (run, "dead" or an order's name) -> its own run
         self._next = 0
 
@@ -55,8 +56,7 @@ class StoredRows:
 
     def alive(self, run: Run) -> int:
         """How many of a run's rows are alive."""
-        dead = self.dead.get(run.attributes["id"])
-        return run.rows if dead is None else run.rows - int(np.count_nonzero(dead))
+        return run.rows - self._dead_count.get(run.attributes["id"], 0)
 
     def add(self, table: pa.Table, oldest: int, newest: int | None = None) -> None:
         """Store rows that are sorted by hash."""
@@ -129,16 +129,17 @@ class StoredRows:
         return numpy_of(self._side[key].table.column("_row")).view(np.uint32)
 
     def kill(self, run: Run, rows: Indices) -> int:
-        """Mark rows as dead; returns how many were alive."""
+        """Mark rows (each given once) as dead; returns how many were alive."""
         number = run.attributes["id"]
         if number not in self.dead:
             self.dead[number] = np.zeros(run.rows, np.bool_)
         elif (number, "dead") in self._side:
             self.dead[number] = self.dead[number].copy()  # the bits of a stored run are not ours to change
-        before = int(np.count_nonzero(self.dead[number]))
+        dying = int(np.count_nonzero(~self.dead[number][rows]))
         self.dead[number][rows] = True
+        self._dead_count[number] = self._dead_count.get(number, 0) + dying
         self._side.pop((number, "dead"), None)
-        return int(np.count_nonzero(self.dead[number])) - before
+        return dying
 
     def settle(self, *, all_dead: bool = False) -> int:
         """Rewrite runs that are mostly dead (with `all_dead` every run that has a dead row) and merge those of similar
@@ -180,6 +181,7 @@ class StoredRows:
         gone = {run.attributes["id"] for run in old}
         self.runs = [run for run in self.runs if run.attributes["id"] not in gone]
         self.dead = {number: bits for number, bits in self.dead.items() if number not in gone}
+        self._dead_count = {number: count for number, count in self._dead_count.items() if number not in gone}
         self._side = {key: run for key, run in self._side.items() if key[0] not in gone}
 
     def bucket_rows(self, buckets: Buckets) -> npt.NDArray[np.int64]:
@@ -231,6 +233,7 @@ class StoredRows:
                 if kind == "dead":
                     bits = numpy_of(run.table.column("_bits")).view(np.uint8)
                     self.dead[number] = np.unpackbits(bits, count=rows[number], bitorder="little").view(np.bool_)
+                    self._dead_count[number] = int(np.count_nonzero(self.dead[number]))
 
 
 def _level(rows: int) -> int:

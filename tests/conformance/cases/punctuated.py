@@ -29,8 +29,6 @@ clusters = partial(truthful_script, unique=["left"], arrange={"right": "clustere
 
 CASES = [
     case("many-to-many"),
-    case("punctuations on the left only", script=partial(truthful_script, punctuate=["left"])),
-    case("no punctuations", script=partial(truthful_script, punctuate=[])),
     case("one-to-many", ONE_LEFT, script=one_to_many),
     case("one-to-one", ONE_LEFT, ONE_RIGHT, script=partial(truthful_script, unique=["left", "right"])),
     case("clustered", ONE_LEFT, CLUSTERED, script=clusters),
@@ -41,10 +39,9 @@ CASES = [
         {**ORDERED, **SEQUENCE, "direction": "descending"},
         script=partial(truthful_script, arrange={"right": "descending"}),
     ),
-    case("batch purge", purge="batch", purge_after=5),
+    case("left only, batch purge", script=partial(truthful_script, punctuate=["left"]), purge="batch", purge_after=5),
     case("spilling", **TINY, idle_pages=2),
-    case("spilling, one-to-many, batch purge", ONE_LEFT, script=one_to_many, **TINY, purge="batch", purge_after=3),
-    case("quota, sequential", quota=3),
+    case("spilling, one-to-many, batch purge", ONE_LEFT, script=one_to_many, memory=250, purge="batch", purge_after=3),
     case("quota, priority, one-to-many", ONE_LEFT, script=one_to_many, quota=4, scheduling="priority"),
     case("quota, value-oriented", quota=3, scheduling="value", purge="batch", purge_after=4),
     case("quota and spilling", quota=3, scheduling="value", **TINY, idle_pages=1),

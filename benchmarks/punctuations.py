@@ -1,0 +1,216 @@
+"""News and access records: a join whose streams say what they will not send any more, beside joins that keep it all.
+
+    python benchmarks/punctuations.py [--records 5000000] [--purges-only] [--limit 900]
+
+The workload is that of the paper's experiments: ten news items are current at a time, every access record names one of
+them, and when an item is rolled out of the ten a punctuation says so in the stream of access records. In the ordered
+pattern news items arrive in the order in which they become current; in the random pattern they arrive in random order,
+so that many records wait for their item. Measured on Spark, all on the same files: the metadata-aware join, the plain
+progressive join (which keeps everything), the XJoin policy under a memory budget, and Spark's own inner join without a
+watermark. All answers are checked against Spark's batch join.
+
+The second part runs the operator alone, a punctuation in every batch, and purges after every 1, 10, 100 and 1000
+punctuations, as the paper's Fig. 11 does for 1 and 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import harness as h
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.arrow import hash_keys, sort_by_hash
+from watersmeet.operator import Batch, advance
+from watersmeet.operators import build
+from watersmeet.state.space import MemorySpace
+from watersmeet.testing import make_plan
+
+BATCHES = 20
+CURRENT = 10  # news items that are current at a time
+RECORDS_PER_ITEM = 50
+COLUMNS = ["sno", "title", "ip"]
+XJOIN_MEMORY = "64 MB"
+ONE_TO_MANY = {"constraints": [{"kind": "one_to_many", "one": "left"}]}
+
+
+def write_workload(spark: SparkSession, folder: Path, records: int, pattern: str) -> None:
+    """News items and access records with punctuations, a file for every micro-batch."""
+    items = records // RECORDS_PER_ITEM
+    order = F.col("id") if pattern == "ordered" else F.xxhash64("id", F.lit(3))
+    news = spark.range(items).select(order.alias("seq"), F.col("id").alias("sno"), (F.col("id") * 7).alias("title"))
+    h.write_input(news, folder / f"{pattern}-news", BATCHES)
+    # Record i is written when item i / RECORDS_PER_ITEM is the newest; it is about one of the ten newest.
+    newest = F.floor(F.col("id") / RECORDS_PER_ITEM)
+    about = F.greatest(newest - h.seeded("age", 5, CURRENT), F.lit(0))
+    access = spark.range(records).select(
+        F.col("id").cast("double").alias("seq"),
+        about.alias("sno"),
+        F.col("id").alias("ip"),
+        F.lit(False).alias("is_end"),
+    )
+    # Item s leaves the ten when item s + 10 becomes the newest: its punctuation stands before that item's records.
+    ends = spark.range(items - CURRENT).select(
+        ((F.col("id") + CURRENT) * RECORDS_PER_ITEM - 0.5).alias("seq"),
+        F.col("id").alias("sno"),
+        F.lit(None).cast("long").alias("ip"),
+        F.lit(True).alias("is_end"),
+    )
+    h.write_input(access.unionByName(ends), folder / f"{pattern}-access", BATCHES)
+
+
+def on_spark(spark: SparkSession, records: int, limit: float, only: list[str] | None) -> dict[str, Any]:
+    """All engines on both arrival patterns."""
+    result: dict[str, Any] = {}
+    with h.scratch() as folder:
+        for pattern in ("ordered", "random"):
+            write_workload(spark, folder, records, pattern)
+            result[pattern] = _pattern(spark, folder, pattern, limit, only)
+    return result
+
+
+def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only: list[str] | None) -> dict[str, Any]:
+    news_files, access_files = folder / f"{pattern}-news", folder / f"{pattern}-access"
+    data = spark.read.parquet(str(access_files)).where("not is_end").drop("is_end")
+    expected = h.batch_answer(spark.read.parquet(str(news_files)).join(data, "sno"), COLUMNS)
+    news = h.stream(spark, news_files, "sno long, title long")
+    access = h.stream(spark, access_files, "sno long, ip long, is_end boolean")
+    plain = access.where("not is_end").drop("is_end")
+
+    def punctuated(state: Path) -> DataFrame:
+        return wm.punctuated_join(
+            news,
+            access,
+            on="sno",
+            state_dir=state,
+            constraints=[wm.OneToMany(one="left")],
+            punctuations={"right": wm.PunctuationRows("is_end")},
+        )
+
+    engines = {
+        "punctuated": punctuated,
+        "progressive": lambda state: wm.progressive_join(news, plain, on="sno", state_dir=state),
+        "xjoin": lambda state: wm.progressive_join(
+            news, plain, on="sno", state_dir=state, policy="xjoin", memory=XJOIN_MEMORY
+        ),
+        "spark": lambda state: news.join(plain, "sno"),
+    }
+    runs: dict[str, h.Run] = {}
+    if pattern == "ordered":  # once, to warm up Spark for all engines alike
+        h.run_to_end("warm", punctuated(folder / "state-warm"), folder, COLUMNS)
+    for name, build_join in engines.items():
+        if only and name not in only:
+            continue
+        state = folder / f"{pattern}-state-{name}"
+        run = h.run_to_end(f"{pattern}-{name}", build_join(state), folder, COLUMNS, limit_seconds=limit)
+        if name == "spark":
+            run.extra["state_rows"] = [sum(int(op["numRowsTotal"]) for op in run.extra.pop("state", []))]
+        else:
+            _state_sizes(spark, state, run)
+        # What XJoin has spilled it owes until its inputs end: its answer is a part of the whole.
+        if run.extra["finished"] and name != "xjoin":
+            h.check(run, expected)
+        runs[name] = run
+        held = run.extra["state_rows"][-1]
+        h.console.print(f"{pattern}, {name}: {run.rows_per_second:,.0f} rows/s, {held:,} rows held at the end")
+    return {"expected": expected, "engines": {name: run.as_dict() for name, run in runs.items()}}
+
+
+def _state_sizes(spark: SparkSession, state: Path, run: h.Run) -> None:
+    """Rows and bytes held after every micro-batch, all partitions together."""
+    metrics = wm.read_metrics(spark, state)
+    alive = F.coalesce(
+        F.col("counters")["state_rows.left"] + F.col("counters")["state_rows.right"], F.col("state_rows")
+    )
+    sizes = metrics.groupBy("batch").agg(F.sum(alive).alias("rows"), F.sum("resident_bytes").alias("bytes"))
+    collected = sizes.orderBy("batch").collect()
+    run.extra["state_rows"] = [int(row["rows"]) for row in collected]
+    run.extra["resident_bytes"] = [int(row["bytes"]) for row in collected]
+
+
+def purge_every(batches: int, items_per_batch: int) -> dict[str, Any]:
+    """CPU seconds of the operator alone when it purges after every so many punctuations; random arrival."""
+    work = _small_batches(batches, items_per_batch)
+    result: dict[str, Any] = {}
+    for after in (1, 10, 100, 1000):
+        tuning = {"purge": "immediate"} if after == 1 else {"purge": "batch", "purge_after": after}
+        plan = make_plan("punctuated", options=ONE_TO_MANY, tuning=tuning, payload=(pa.int64(),))
+        join = build(plan, MemorySpace())
+        out, peak, started = 0, 0, process_time()
+        for batch in work:
+            out += sum(table.num_rows for table in advance(join, batch))
+            held = join.metrics.counters
+            peak = max(peak, int(held["state_rows.left"] + held["state_rows.right"]))
+            join.save()
+        result[str(after)] = {"cpu_seconds": round(process_time() - started, 2), "results": out, "peak_rows": peak}
+    assert len({run["results"] for run in result.values()}) == 1, "purging must not change the answer"
+    return result
+
+
+def _small_batches(batches: int, items: int) -> list[Batch]:
+    rng = np.random.default_rng(7)
+    arrival = rng.permutation(batches * items)
+    work = []
+    for number in range(batches):
+        newest = np.repeat(np.arange(number * items, (number + 1) * items), RECORDS_PER_ITEM)
+        about = np.maximum(newest - rng.integers(0, CURRENT, len(newest)), 0)
+        ended = np.arange(number * items - CURRENT, (number + 1) * items - CURRENT)
+        rows = {"left": _table(arrival[number * items : (number + 1) * items]), "right": _table(about)}
+        said = _table(ended[ended >= 0]).select(["_hash", "_k0"])
+        work.append(Batch(number, rows=rows, punctuations={"right": said}))
+    return work
+
+
+def _table(keys: np.ndarray[Any, Any]) -> pa.Table:
+    column = pa.array(keys, pa.int64())
+    columns = [pa.array(hash_keys([column])), column, pa.array(np.arange(len(keys)))]
+    return sort_by_hash(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0"]))
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print the tables."""
+    for pattern, measured in result.get("spark", {}).items():
+        rows = [
+            (
+                name,
+                run["rows_per_second"],
+                run["steady_rows_per_second"] or 0,
+                max(run["state_rows"]),
+                run["state_rows"][-1],
+                "yes" if run["finished"] else "no",
+            )
+            for name, run in measured["engines"].items()
+        ]
+        header = ["engine", "rows/s", "rows/s, batch 4 on", "most rows held", "rows held at the end", "finished"]
+        h.table(f"News and access records, {pattern} arrival", header, rows)
+    rows = [(after, run["cpu_seconds"], run["peak_rows"]) for after, run in result["purge_after"].items()]
+    h.table("Purging after every so many punctuations (operator alone)", ["after", "CPU s", "most rows held"], rows)
+
+
+def main() -> None:
+    """Run, check, print, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=5_000_000, help="access records")
+    parser.add_argument("--limit", type=float, default=900, help="seconds after which an engine is stopped")
+    parser.add_argument("--only", nargs="*", help="engines to run")
+    parser.add_argument("--purges-only", action="store_true", help="skip the part on Spark")
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {"records": arguments.records}
+    if not arguments.purges_only:
+        spark = wm.local_session("punctuations", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
+        result["spark"] = on_spark(spark, arguments.records, arguments.limit, arguments.only)
+    result["purge_after"] = purge_every(batches=1500, items_per_batch=1)
+    report(result)
+    if not arguments.purges_only and not arguments.only:
+        h.save("punctuations", result)
+
+
+if __name__ == "__main__":
+    main()
