@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## Join two streams on a local Spark and show the results as they arrive
+demo: $(STAMP) ## A tour of the five joins on a local Spark, with live progress (about two minutes)
 	@$(SPARK) $(BIN)/python examples/demo.py
 
 ##@ Develop
@@ -50,6 +50,10 @@ lint: $(STAMP) ## Check style, formatting, types and import layers
 format: $(STAMP) ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: reference
+reference: $(STAMP) ## Write the reference of pipeline files from the models that check them
+	$(BIN)/python -m watersmeet.pipeline.reference > docs/pipeline-reference.md
 
 .PHONY: lock
 lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock

@@ -1,108 +1,131 @@
-"""Two stalling sources, joined while their rows are still coming: `make demo`.
+"""A tour of the five joins, about two minutes on an idle machine: `make demo`.
 
-A thread plays two slow sources: it drops parquet files into two folders and falls silent now and then. Meanwhile a Spark
-streaming query joins them with `wm.progressive_join` and the terminal shows what it does. When both sources are complete
-they are declared ended, the join finishes, and the answer is compared with Spark's own batch join.
+For every operator a pipeline is written with sample data beside it (as `watersmeet init` does), run with the live view,
+and compared with Spark's own batch join over the same files. For the progressive join the sources are played: files
+appear while the query runs, both sources stall, and the join goes on with what it has on disk. At the end there is a
+summary and an HTML page with the curves.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import tour_page
+from pyspark.sql import SparkSession
 
-import watersmeet as wm
+from watersmeet.pipeline import report
+from watersmeet.pipeline.config import LoadedPipeline, load
 from watersmeet.pipeline.display import make_display
-from watersmeet.pipeline.progress import ProgressTracker
+from watersmeet.pipeline.run import Outcome, run
+from watersmeet.pipeline.session import start_session
+from watersmeet.pipeline.starter import STARTERS, init, write_part
+from watersmeet.state.directory import StateDir
 
-FILES, ROWS_PER_FILE, KEYS = 12, 20_000, 100_000
-# Seconds before each file of either source: both stall, together in the middle.
-PAUSES = {"orders": [0, 1, 1, 4, 1, 0, 3, 0, 1, 1, 0, 1], "payments": [1, 0, 0, 1, 1, 4, 3, 1, 0, 0, 1, 0]}
+PARTS, ROWS = 4, 10_000
+# Seconds before each file of a played source: both are silent in the middle.
+PAUSES = {"orders": (0, 1, 6, 1), "payments": (0, 2, 5, 1)}
 
 
-def write_slowly(folder: Path, column: str, pauses: list[int], seed: int) -> None:
-    """Play a source: a file, a pause, a file, ..."""
-    random = np.random.default_rng(seed)
-    for number, pause in enumerate(pauses):
-        time.sleep(pause)
-        rows = pa.table({"order_id": random.integers(0, KEYS, ROWS_PER_FILE), column: random.random(ROWS_PER_FILE)})
-        hidden = folder / f".part-{number:03d}.parquet"  # Spark reads no file whose name begins with a dot
-        pq.write_table(rows, hidden)
-        hidden.rename(folder / f"part-{number:03d}.parquet")
+@dataclass(frozen=True)
+class Stop:
+    """One stop of the tour, for the summary."""
+
+    operator: str
+    rows: int
+    results: int
+    seconds: float
+    right: bool
+    curves: Path
 
 
 def main() -> int:
-    """Run the demo; 0 if the answer was right."""
+    """Run the tour; 0 if every answer was right."""
     home = Path(tempfile.mkdtemp(prefix="watersmeet-demo-"))
-    for folder in ("orders", "payments"):
-        (home / folder).mkdir()
     print("Starting Spark ...", flush=True)
-    spark = wm.local_session("watersmeet-demo")
-    orders = spark.readStream.schema("order_id long, amount double").parquet(str(home / "orders"))
-    payments = spark.readStream.schema("order_id long, paid double").parquet(str(home / "payments"))
-    state = str(home / "state")
-    joined = wm.progressive_join(orders, payments, on="order_id", state_dir=state)
+    wanted = sys.argv[1:] or list(STARTERS)
+    stops = []
+    session: SparkSession | None = None
+    for operator in wanted:
+        file = init(operator, home, parts=PARTS, rows=ROWS)
+        if operator == "progressive":
+            _as_played(file)
+        loaded = load(file)
+        session = session or start_session(loaded)
+        print(f"\n== {operator}: {loaded.pipeline.join.wiring.SUMMARY}", flush=True)
+        before = _played(home) if operator == "progressive" else None
+        stops.append(_visit(operator, loaded, session, home, before))
+    _summary(stops)
+    page = tour_page.write(home / "tour.html", [(stop.operator, stop.curves) for stop in stops])
+    print(f"\nCurves: {page}\nEverything it wrote is in {home}")
+    if session is not None:
+        session.stop()
+    return 0 if all(stop.right and stop.results for stop in stops) else 1
 
-    sources = [
-        threading.Thread(target=write_slowly, args=(home / name, column, PAUSES[name], seed), daemon=True)
-        for seed, (name, column) in enumerate({"orders": "amount", "payments": "paid"}.items())
-    ]
-    tracker = ProgressTracker("orders with payments", state, {"left": "orders", "right": "payments"})
-    query = (
-        joined.writeStream.format("parquet")
-        .option("path", str(home / "joined"))
-        .option("checkpointLocation", str(home / "checkpoint"))
-        .trigger(processingTime="500 milliseconds")
-        .start()
+
+def _visit(
+    operator: str, loaded: LoadedPipeline, session: SparkSession, home: Path, play: Callable[[], None] | None
+) -> Stop:
+    started = time.monotonic()
+    if play is not None:
+        threading.Thread(target=play, daemon=True).start()
+    outcome: Outcome = run(loaded, session, display=make_display("auto", loaded.secrets.redact))
+    seconds = time.monotonic() - started
+    directory = StateDir(loaded.state_dir)
+    curves = report.save(
+        report.plot_metrics(report.history_of(directory), f"{operator} join"), home / f"{operator}.svg"
     )
-    first_result, written = None, False
-    with make_display("auto", str) as display:
+    right = _is_right(operator, session, home)
+    rows = sum(one.rows for one in outcome.snapshot.inputs)
+    print(f"{outcome.snapshot.results:,} results: {'as' if right else 'NOT as'} Spark's batch join", flush=True)
+    return Stop(operator, rows, outcome.snapshot.results, seconds, right, curves)
+
+
+def _as_played(file: Path) -> None:
+    """Let the pipeline run on while its sources stall, with a budget small enough that rows go to disk."""
+    text = file.read_text()
+    text = text.replace("available_now: true ", "processing_time: 500 ms ").replace("memory: 64 MB", "memory: 1 MB")
+    file.write_text(text.replace("policy: rpj", "page_rows: 512\n  policy: rpj") + "drained_after: 8 s\n")
+
+
+def _played(home: Path) -> Callable[[], None]:
+    """Take the sample files away, and give back what brings them one by one."""
+    tables = STARTERS["progressive"].tables(PARTS, ROWS)
+    for source in tables:
+        for path in (home / "progressive-data" / source).iterdir():
+            path.unlink()
+
+    def bring(source: str) -> None:
+        for number, (pause, table) in enumerate(zip(PAUSES[source], tables[source], strict=True)):
+            time.sleep(pause)
+            write_part(table, home / "progressive-data" / source, number)
+
+    def play() -> None:
+        sources = [threading.Thread(target=bring, args=(source,), daemon=True) for source in tables]
         for source in sources:
             source.start()
-        tracker.phase = "reading"
-        while query.isActive:
-            progress = query.lastProgress
-            snapshot = tracker.update([progress] if progress else [])
-            display.show(snapshot)
-            if snapshot.results and first_result is None:
-                first_result = (snapshot.elapsed, sum(one.rows for one in snapshot.inputs))
-            if not written and not any(source.is_alive() for source in sources):
-                written = sum(one.rows for one in snapshot.inputs) == 2 * FILES * ROWS_PER_FILE
-                if written:
-                    display.say("Both sources are complete: declaring their end")
-                    tracker.phase = "finishing"
-                    for name in ("left", "right"):
-                        wm.end_input(state, name)
-            if tracker.history.finished:
-                query.processAllAvailable()
-                query.stop()
-            time.sleep(0.25)
-        if query.exception() is None:
-            tracker.phase = "done"
-            display.show(tracker.update())
-    if (failure := query.exception()) is not None:
-        print(failure)
-        return 1
 
-    print("Checking against Spark's batch join ...", flush=True)
-    got = spark.read.parquet(str(home / "joined"))
-    expected = spark.read.parquet(str(home / "orders")).join(spark.read.parquet(str(home / "payments")), "order_id")
-    right = got.exceptAll(expected).isEmpty() and expected.exceptAll(got).isEmpty()
-    count = got.count()
-    total = 2 * FILES * ROWS_PER_FILE
-    print(
-        f"{count:,} results from {total:,} rows: {'the same rows as' if right else 'NOT the rows of'} the batch join."
-    )
-    if first_result:
-        print(f"The first results were there after {first_result[1]:,} rows, {first_result[0]:.1f} s into the run.")
-    print(f"Everything it wrote is in {home}")
-    spark.stop()
-    return 0 if right and count else 1
+    return play
+
+
+def _is_right(operator: str, session: SparkSession, home: Path) -> bool:
+    for source in (home / f"{operator}-data").iterdir():
+        session.read.parquet(str(source)).createOrReplaceTempView(source.name)
+    got = session.read.parquet(str(home / f"{operator}-out"))
+    expected = session.sql(STARTERS[operator].answer)
+    return got.exceptAll(expected).isEmpty() and expected.exceptAll(got).isEmpty()
+
+
+def _summary(stops: list[Stop]) -> None:
+    print(f"\n{'operator':<14}{'rows':>10}{'results':>12}{'seconds':>10}  answer")
+    for stop in stops:
+        answer = "right" if stop.right else "WRONG"
+        print(f"{stop.operator:<14}{stop.rows:>10,}{stop.results:>12,}{stop.seconds:>10.1f}  {answer}")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ Python function accepts, with the same checks. Adding a family is adding a class
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import watersmeet as wm
@@ -32,6 +33,7 @@ class ProgressiveWiring(BinaryWiring):
     """See `wm.progressive_join`."""
 
     OPTIONS = ProgressiveOptions
+    FUNCTION = "progressive_join"
     SUMMARY = "two streams that may stall: results from the first rows on, within a memory budget"
 
     operator: Literal["progressive"]
@@ -52,6 +54,7 @@ class WindowWiring(BinaryWiring):
     """See `wm.window_join`."""
 
     OPTIONS = WindowOptions
+    FUNCTION = "window_join"
     FILLED_IN = frozenset({"time_columns", "costs", "cores"})
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
@@ -80,6 +83,7 @@ class MultiwayWiring(PartitionedWiring):
     """See `wm.multiway_join`."""
 
     OPTIONS = MultiwayOptions
+    FUNCTION = "multiway_join"
     FILLED_IN = frozenset({"time"})
     SUMMARY = "two to sixteen streams on one key, in one operator without intermediate results"
 
@@ -134,6 +138,7 @@ class PunctuatedWiring(BinaryWiring):
     """See `wm.punctuated_join`."""
 
     OPTIONS = PunctuatedOptions
+    FUNCTION = "punctuated_join"
     SUMMARY = "two streams that promise what they will not send any more: state is purged as soon as it is useless"
 
     operator: Literal["punctuated"]
@@ -167,6 +172,7 @@ class SemiStreamWiring(Wiring):
     """See `wm.semi_stream_join`."""
 
     OPTIONS = SemiStreamOptions
+    FUNCTION = "semi_stream_join"
     FILLED_IN = frozenset({"master", "path", "version"})
     SUMMARY = "a fast stream against a large table, with a cache of hot rows"
 
@@ -215,14 +221,26 @@ class SemiStreamWiring(Wiring):
 
     def _empty(self, site: Site, master: str | DataFrame) -> str | DataFrame:
         """A table like the master, without rows: preparing it costs nothing, and no table learns of this join."""
+        keys = [self.on] if isinstance(self.on, str) else [k if isinstance(k, str) else k[1] for k in self.on]
         if isinstance(master, DataFrame):
-            return site.session.createDataFrame([], master.schema)
+            return empty_frame(site.session, master.schema, keys)
         description = MasterTable(master).description
-        schema = StructType.fromJson({"type": "struct", "fields": json.loads(json.dumps(description.fields))})
+        schema = StructType.fromJson({"type": "struct", "fields": description.fields})
         path = f"{site.state_dir}-master"
-        empty = site.session.createDataFrame([], schema)
+        empty = empty_frame(site.session, schema, description.keys)
         wm.prepare_master(empty, on=description.keys, path=path, partitions=description.partitions)
         return path
+
+
+def empty_frame(session: SparkSession, schema: StructType, keys: Sequence[str]) -> DataFrame:
+    """A DataFrame without rows whose emptiness Spark does not know, so that it plans as for a table with rows."""
+    wanted = {key.lower() for key in keys}
+    columns = [
+        (F.col("id").cast("string") if field.name.lower() in wanted else F.lit(None)).cast(field.dataType)
+        for field in schema.fields
+    ]
+    named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]
+    return session.range(1).where(F.rand() > 2).select(*named)
 
 
 FAMILIES: dict[str, type[Wiring]] = {

@@ -39,6 +39,7 @@ class Wiring(BaseModel):
     OPTIONS: ClassVar[type[Options]]
     FILLED_IN: ClassVar[frozenset[str]] = frozenset()  # options that follow from the wiring or from the machine
     SUMMARY: ClassVar[str]
+    FUNCTION: ClassVar[str]  # the public function that builds the join
 
     operator: str = Field(description="Which join.")
 

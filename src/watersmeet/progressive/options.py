@@ -50,11 +50,13 @@ class ProgressiveOptions(Options):
     buckets: int = Field(20, ge=1, le=4096)
     """The papers' n_part, in each partition."""
     page_rows: int = Field(PAGE_ROWS, ge=1)
+    """Rows in a page, the unit in which spilled rows are written and read."""
     flush_share: float = Field(0.05, gt=0, le=1)
     """n_flush: a flush frees at least this share of the budget."""
     decay: float = Field(0.5, ge=0, le=1)
     """lambda of section 4.2: what the arrivals of a time unit weigh one unit later."""
     rate_unit: Duration = Field(1_000_000, gt=0)
+    """The time unit of `decay`."""
     idle_after: Duration = Field(1_000_000, ge=0)
     """Silence of both inputs after which the reactive stage begins."""
     idle_pages: int = Field(256, ge=0)
@@ -62,7 +64,9 @@ class ProgressiveOptions(Options):
     fan_in: int = Field(8, ge=2)
     """f: runs of each input that one merging operation combines."""
     random_page_cost: float = Field(10.0, gt=0)
+    """c_ran: what reading a page costs that does not follow the last one."""
     sequential_page_cost: float = Field(1.0, gt=0)
+    """c_seq: what reading the next page costs."""
     distinct_keys: int | None = Field(None, ge=1)
     """|A_join|; none means that it is estimated from the results of the arrival stage."""
 

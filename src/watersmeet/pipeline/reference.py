@@ -1,0 +1,141 @@
+"""The reference of pipeline files as Markdown, made from the models that check them.
+
+A description is taken from the field itself, from the text below it in the model's source, or from the arguments of the
+public function, whichever there is.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+import watersmeet as wm
+from watersmeet.options import Duration, Options, Size
+from watersmeet.pipeline.config import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
+from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.progress import format_bytes
+from watersmeet.pipeline.wiring import Wiring
+
+HEAD = """# Pipeline reference
+
+All that a pipeline file may say. This page is made from the models that check the files (`make reference`).
+
+Sizes are numbers of bytes or text such as `256 MB` or `64 MiB`; durations are text such as `500 ms`, `60 s` or
+`10 min`. Relative paths start at the pipeline file. In every value `${NAME}` is an environment variable,
+`${NAME:-text}` one with a default, `${file:path}` the content of a file, and `$${` stands for `${`.
+"""
+
+_SECTIONS: dict[str, type[Config]] = {
+    "sources.<name>": SourceConfig, "sink": SinkConfig, "trigger": TriggerConfig, "result": Columns,
+}  # fmt: skip
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [HEAD, "## The file\n", *_table(Pipeline)]
+    for place, model in _SECTIONS.items():
+        parts += [f"\n## {place}\n", f"{inspect.getdoc(model)}\n", *_table(model)]
+    for operator, family in FAMILIES.items():
+        parts += [
+            f"\n## join, operator: {operator}\n",
+            f"{family.SUMMARY[0].upper()}{family.SUMMARY[1:]}. See `wm.{family.FUNCTION}`.\n",
+            *_table(family),
+            "",
+            "Options (those marked * are fixed once the pipeline has run):\n",
+            *_options(family),
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(model: type[BaseModel]) -> Iterator[str]:
+    yield from ("| key | type | default | |", "|---|---|---|---|")
+    for name, field in model.model_fields.items():
+        if name != "operator":  # the heading says it
+            yield _row(field.alias or name, field, field.description or "")
+
+
+def _options(family: type[Wiring]) -> Iterator[str]:
+    documented = {**_arguments(getattr(wm, family.FUNCTION)), **_attributes(family.OPTIONS)}
+    yield from ("| key | type | default | |", "|---|---|---|---|")
+    for name in family.option_names():
+        field = family.OPTIONS.model_fields[name]
+        fixed = "" if name in family.OPTIONS.TUNING else "*"
+        yield _row(f"{name}{fixed}", field, field.description or documented.get(name, ""))
+
+
+def _row(key: str, field: FieldInfo, description: str) -> str:
+    text = " ".join(description.split()).replace("|", "\\|")
+    shown_type = type_name(field.annotation, field.metadata).replace("|", "\\|")
+    return f"| `{key}` | {shown_type} | {_default(field)} | {text} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ({}, [], ()):
+        return ""
+    if isinstance(value, BaseModel):
+        return ""
+    kind = type_name(field.annotation, field.metadata)
+    if kind == "duration":
+        return f"`{value / 1e6:g} s`"
+    return f"`{format_bytes(value)}`" if kind == "size" else f"`{value}`"
+
+
+def type_name(annotation: Any, metadata: list[Any] | None = None) -> str:
+    """A type in the words of a YAML file.
+
+    >>> type_name(dict[str, str]), type_name(Literal["a", "b"] | None), type_name(Size)
+    ('mapping', '`a`, `b`', 'size')
+    """
+    kinds = {get_args(Size)[1]: "size", get_args(Duration)[1]: "duration"}
+    for item in metadata or []:
+        if item in kinds:
+            return kinds[item]
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return type_name(get_args(annotation)[0], list(get_args(annotation)[1:]))
+    if origin is Literal:
+        return ", ".join(f"`{str(v).lower() if isinstance(v, bool) else v}`" for v in get_args(annotation))
+    if origin in (Union, types.UnionType):
+        names = [type_name(part) for part in get_args(annotation) if part is not type(None)]
+        return " or ".join(dict.fromkeys(names))
+    if origin in (list, tuple):
+        return f"list of {type_name(get_args(annotation)[0])}"
+    if origin is dict:
+        return "mapping"
+    plain = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    return plain.get(annotation, "mapping")
+
+
+def _arguments(function: Any) -> dict[str, str]:
+    """The `Args:` of a docstring."""
+    doc = inspect.getdoc(function) or ""
+    _, _, rest = doc.partition("\nArgs:\n")
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE)
+    return {name: textwrap.dedent(text) for name, text in found}
+
+
+def _attributes(model: type[Options]) -> dict[str, str]:
+    """The texts that stand below the fields of a model."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(node, ast.ClassDef)
+    found = {}
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        match (field, below):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text
+    return found
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
