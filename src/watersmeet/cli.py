@@ -196,7 +196,7 @@ def calibrate(
             print(json.dumps(costs))
             return
         for name, cost in costs.items():
-            print(f"{name:10} {cost:12,.1f} ns per {'run' if name.endswith('call') else 'row'}")
+            print(f"{name:10} {cost:12,.1f} ns per {'call' if name.endswith('call') else 'row'}")
         print(f"kept in {path or default_path()}")
 
 

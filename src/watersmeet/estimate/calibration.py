@@ -47,7 +47,7 @@ def nanoseconds(work: Callable[[], object], *, repeats: int = 5) -> float:
     return best * 1e9
 
 
-def per_row(kernel: Kernel, *, small: int = 10_000, large: int = 110_000, repeats: int = 5) -> float:
+def per_row(kernel: Kernel, *, small: int = 10_000, large: int = 110_000, repeats: int = 7) -> float:
     """Nanoseconds per row: the slope between two sizes, so that what one call costs is not in it."""
     low = nanoseconds(kernel(small), repeats=repeats)
     high = nanoseconds(kernel(large), repeats=repeats)

@@ -5,12 +5,13 @@ once, expired runs are dropped unread, and the kernels are vectorised; what deci
 rows that come against how much it costs to scan the window for a batch of probes. The structure of the model is the
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
 
-    hash    n (arrange + w merge)  +  f (R call + s filter + min(s, m) h probe)
-    loop    n w append             +  f (R call + N filter + N h order + N h probe)
+    hash    arrange_call + n (arrange + w merge)  +  f (R call + s filter + s g probe)
+    loop    n w append                            +  f (R scan_call + N filter + N h order + min(N h, R m) probe)
 
     n   rows inserted a batch          N   rows in the window        R   runs it is kept in
     m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
-    f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows that are probed
+    f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows probed
+                                       g   share of the rows looked up that are there
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SLICES = 8
 
 
 class KernelCosts(BaseModel):
-    """Nanoseconds per row of the kernels (`call`: per run that is probed), measured by `watersmeet calibrate`.
+    """Nanoseconds per row of the kernels (`..._call`: per run, or per batch of arriving rows), measured by `watersmeet calibrate`.
 
     The defaults are those of the machine that the published figures come from.
     """
@@ -49,7 +50,11 @@ class KernelCosts(BaseModel):
     probe: float = Field(default=90.0, ge=0)
     """Looking a row up in the other side."""
     call: float = Field(default=60_000.0, ge=0)
-    """Probing one run, however few rows it has."""
+    """Probing one sorted run, however few rows it has."""
+    scan_call: float = Field(default=90_000.0, ge=0)
+    """The same for an unsorted run."""
+    arrange_call: float = Field(default=90_000.0, ge=0)
+    """Arranging one batch of arriving rows, however few."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,11 @@ def hash_cost(load: Load, costs: KernelCosts) -> float:
     """Nanoseconds per batch for a window of sorted runs."""
     runs = max(load.runs, 1.0)
     looked_up = runs * min(load.probes, load.rows / runs)
-    found = min(looked_up, load.probes * runs) * max(load.hit_share, min(1.0, load.rows / runs / max(load.keys, 1.0)))
-    insert = load.inserted * (costs.arrange + load.rewrites * costs.merge)
-    probe = runs * costs.call + looked_up * costs.filter + min(found, looked_up) * costs.probe
+    # Either the probes are looked up, and most keys of the window are in each of its runs, or the run's rows are.
+    there = -math.expm1(-load.rows / runs / load.keys) if load.keys else 0.0
+    found = looked_up * (there if load.probes <= load.rows / runs else load.hit_share)
+    insert = costs.arrange_call + load.inserted * (costs.arrange + load.rewrites * costs.merge)
+    probe = runs * costs.call + looked_up * costs.filter + found * costs.probe
     return insert + load.probing * probe
 
 
@@ -91,7 +98,7 @@ def loop_cost(load: Load, costs: KernelCosts) -> float:
     candidates = load.rows * load.hit_share
     looked_up = runs * min(load.probes, candidates / runs)
     insert = load.inserted * load.rewrites * costs.append
-    probe = runs * costs.call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
+    probe = runs * costs.scan_call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
     return insert + load.probing * probe
 
 

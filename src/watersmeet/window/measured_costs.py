@@ -46,6 +46,8 @@ def measure() -> dict[str, float]:
         "order": per_row(_order),
         "probe": per_row(_probe),
         "call": nanoseconds(_call(), repeats=50),
+        "scan_call": nanoseconds(_scan_call(), repeats=50),
+        "arrange_call": nanoseconds(_arrange(64), repeats=50),
     }
 
 
@@ -105,5 +107,17 @@ def _probe(count: int) -> Callable[[], object]:
 
 
 def _call() -> Callable[[], object]:
-    window, probes = _rows(16), _ordered(_rows(16, seed=1))
-    return lambda: list(pairs(probes, _ordered(window), _EVER))
+    window, probes = _rows(64), _ordered(_rows(32))
+    ordered = _ordered(window)
+    return lambda: list(pairs(probes, Ordered(ordered.hashes, times_of(window, _TIME)), _EVER))
+
+
+def _scan_call() -> Callable[[], object]:
+    window, probes = _rows(64), _ordered(_rows(32))
+    hashes = hashes_of(window)
+
+    def work() -> object:
+        found = scan(hashes, probes.hashes)
+        return list(pairs(probes, order(hashes[found], times_of(window, _TIME)[found]), _EVER))
+
+    return work

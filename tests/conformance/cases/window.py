@@ -158,7 +158,17 @@ def case(
 
 
 # Costs at which a scan soon costs more than an index, so that `auto` changes structures within a few small batches.
-EAGER = {"arrange": 5.0, "index": 5.0, "filter": 3.0, "order": 5.0, "probe": 1.0, "call": 0.0, "merge": 1.0}
+EAGER = {
+    "arrange": 5.0,
+    "index": 5.0,
+    "filter": 3.0,
+    "order": 5.0,
+    "probe": 1.0,
+    "call": 0.0,
+    "scan_call": 0.0,
+    "arrange_call": 0.0,
+    "merge": 1.0,
+}
 
 
 def cases() -> Iterator[Case]:

@@ -1,0 +1,135 @@
+"""Too many rows or too little memory: results per second of every strategy, through the operator, beside the formula.
+
+    python benchmarks/shedding.py [--seconds 900]
+
+Figures 8, 9 and 10 of Kang, Naughton and Viglas with their parameters (sigma is one over the number of keys): which
+rows to let in at a limited service rate, which window to keep at a limited memory, and both at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from typing import Any
+
+import harness as h
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import hash_keys
+from watersmeet.operator import Batch, advance
+from watersmeet.operators import build
+from watersmeet.state.space import MemorySpace
+from watersmeet.testing.arrivals import make_plan
+
+ROW_BYTES = 24  # hash, key and time
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One experiment: streams, limits, and what each strategy should give."""
+
+    name: str
+    rates: tuple[float, float]
+    windows: tuple[float, float]
+    keys: int
+    tick: float  # seconds between micro-batches
+    warm_up: int  # seconds until the windows are full
+    limits: dict[str, Any]
+    strategies: dict[str, tuple[dict[str, str], float]] = field(default_factory=dict)
+
+
+FIGURES = [
+    Figure(
+        "8: service rate 10 of 80 + 20 rows/s, windows 9 s and 1 s", (80, 20), (9, 1), 50, 0.5, 20,
+        {"on_overload": "shed", "service_rate": 10.0},
+        {
+            "proportional to the rates": ({"shedding": "rate"}, 3.2),
+            "inverse to the rates": ({"shedding": "inverse_rate"}, 3.2),
+            "proportional to the windows": ({"shedding": "window"}, 1.8),
+            "inverse to the windows": ({"shedding": "inverse_window"}, 1.8),
+            "equal (the default)": ({"shedding": "equal"}, 5.0),
+        },
+    ),
+    Figure(
+        "9: memory for 1,000 rows, 10 and 50 rows/s", (10, 50), (200, 200), 200, 0.5, 150,
+        {"on_overload": "shrink", "memory": 1000 * ROW_BYTES},
+        {
+            "all to the slower": ({"memory_split": "left"}, 250.0 / 5),
+            "all to the faster": ({"memory_split": "right"}, 50.0 / 5),
+            "proportional to the rates": ({"memory_split": "rate"}, 83.3 / 5),
+            "inverse to the rates": ({"memory_split": "inverse_rate"}, 216.7 / 5),
+            "equal": ({"memory_split": "equal"}, 150.0 / 5),
+            "optimal (the default)": ({"memory_split": "optimal"}, 250.0 / 5),
+        },
+    ),
+    Figure(
+        "10: service rate 10 and memory for 100 rows", (20, 20), (400, 400), 100, 0.2, 250,
+        {"on_overload": "shrink", "memory": 100 * ROW_BYTES, "service_rate": 10.0},
+        {
+            "window A, rate A": ({"memory_split": "left", "shedding": "left"}, 0.5),
+            "window A, rate B": ({"memory_split": "left", "shedding": "right"}, 9.5),
+            "window B, rate A": ({"memory_split": "right", "shedding": "left"}, 9.5),
+            "window B, rate B": ({"memory_split": "right", "shedding": "right"}, 0.5),
+            "equal": ({"memory_split": "equal", "shedding": "equal"}, 5.0),
+        },
+    ),
+]  # fmt: skip
+
+
+def results_per_second(
+    figure: Figure, strategy: dict[str, str], seconds: int, seed: int
+) -> tuple[float, dict[str, float]]:
+    """Run the operator over a seeded stream; count results once the windows are full, and read its account."""
+    options = {
+        "window": [round(length * SECOND) for length in figure.windows],
+        "lateness": round(figure.tick * SECOND),
+        "time_columns": ["_p0", "_p0"],
+    }
+    plan = make_plan("window", options=options, tuning={**figure.limits, **strategy}, payload=(pa.int64(),))
+    operator, rng = build(plan, MemorySpace()), np.random.default_rng(seed)
+    found, account = 0, {}
+    for number in range(round((figure.warm_up + seconds) / figure.tick)):
+        start = number * figure.tick * SECOND
+        rows = {}
+        for name, rate in zip(("left", "right"), figure.rates, strict=True):
+            count = rng.poisson(rate * figure.tick)
+            keys = pa.array(rng.integers(0, figure.keys, count))
+            times = pa.array((start + rng.random(count) * figure.tick * SECOND).astype(np.int64))
+            rows[name] = pa.Table.from_arrays(
+                [pa.array(hash_keys([keys])), keys, times], schema=plan.input(name).schema
+            )
+        results = sum(table.num_rows for table in advance(operator, Batch(number, round(start) + SECOND, rows)))
+        if start >= figure.warm_up * SECOND:
+            found += results
+            account = dict(operator.metrics.counters)
+    return found / seconds, account
+
+
+def main() -> None:
+    """Run all strategies of all figures, print, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=600, help="seconds of stream time that are counted")
+    seconds = parser.parse_args().seconds
+    saved: dict[str, Any] = {}
+    for figure in FIGURES:
+        lines = []
+        for seed, (name, (strategy, formula)) in enumerate(figure.strategies.items()):
+            found, account = results_per_second(figure, strategy, seconds, seed)
+            windows = [account.get(f"effective_window_us.{side}") for side in ("left", "right")]
+            effective = " / ".join("-" if length is None else f"{length / SECOND:.1f}" for length in windows)
+            lines.append((name, found, formula, found / formula, effective))
+        h.table(
+            f"Fig. {figure.name}: results per second",
+            ["strategy", "measured", "formula", "ratio", "windows s"],
+            lines,
+        )
+        saved[f"figure_{figure.name.split(':')[0]}"] = {
+            name: {"measured": round(found, 3), "formula": round(formula, 3)} for name, found, formula, *_ in lines
+        }
+    h.save("shedding", saved)
+
+
+if __name__ == "__main__":
+    main()

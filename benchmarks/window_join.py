@@ -1,0 +1,97 @@
+"""Two streams of timed rows, windows of a tenth of the data: Watersmeet beside Spark's own join with the same bounds.
+
+    python benchmarks/window_join.py [--rows 2000000] [--only watersmeet spark_default]
+
+2,000,000 rows per input over 1,000 seconds of event time, up to 5 seconds out of order, in 20 micro-batches; windows of
+100 seconds on both sides, 10 seconds of lateness (Spark: the watermark's delay). All answers are checked against
+Spark's batch join.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import harness as h
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+
+BATCHES, SECONDS, WINDOW, LATENESS, DISORDER = 20, 1000, 100, 10, 5
+NEAR = f"rk = k AND r_ts BETWEEN l_ts - INTERVAL {WINDOW} SECONDS AND l_ts + INTERVAL {WINDOW} SECONDS"
+
+
+def main() -> None:
+    """Run all engines, check, print, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows per input")
+    parser.add_argument("--only", nargs="*", help="engines to run")
+    arguments = parser.parse_args()
+    rows, columns = arguments.rows, ["k", "a", "b"]
+    wanted = arguments.only or ["watersmeet", "spark_default", "spark_rocksdb"]
+    spark = wm.local_session("window_join", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
+    with h.scratch() as folder:
+        for name, key, value, time, seed in (("left", "k", "a", "l_ts", 1), ("right", "rk", "b", "r_ts", 2)):
+            moment = F.col("id") * (SECONDS * 1_000_000 // rows) - h.seeded("x", seed + 10, DISORDER * 1_000_000)
+            frame = spark.range(rows).select(
+                F.col("id").alias("seq"),
+                h.seeded(key, seed, rows // 10),
+                F.col("id").alias(value),
+                F.timestamp_micros(moment + F.lit(1_700_000_000_000_000)).alias(time),
+            )
+            h.write_input(frame, folder / name, BATCHES)
+        left_batch, right_batch = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
+        expected = h.batch_answer(left_batch.join(right_batch, F.expr(NEAR)), columns)
+        left = h.stream(spark, folder / "left", "k long, a long, l_ts timestamp")
+        right = h.stream(spark, folder / "right", "rk long, b long, r_ts timestamp")
+        runs: dict[str, h.Run] = {}
+
+        def measure(name: str, frame: h.DataFrame) -> None:
+            run = h.run_to_end(name, frame, folder, columns)
+            h.check(run, expected)
+            if name != "warm":
+                runs[name] = run
+                h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; {[round(s, 2) for s in run.seconds]}")
+
+        for name in ("warm", "watersmeet"):
+            if "watersmeet" in wanted and (name == "watersmeet" or not arguments.only):
+                joined = wm.window_join(
+                    left,
+                    right,
+                    on=[("k", "rk")],
+                    time=("l_ts", "r_ts"),
+                    window=f"{WINDOW} s",
+                    lateness=f"{LATENESS} s",
+                    state_dir=str(folder / f"state-{name}"),
+                )
+                measure(name, joined)
+        for name, store in (("spark_default", h.DEFAULT_STORE), ("spark_rocksdb", h.ROCKSDB_STORE)):
+            if name in wanted:
+                spark.conf.set("spark.sql.streaming.stateStore.providerClass", store)
+                spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+                bounded = left.withWatermark("l_ts", f"{LATENESS} seconds").join(
+                    right.withWatermark("r_ts", f"{LATENESS} seconds"), F.expr(NEAR)
+                )
+                measure(name, bounded)
+
+    ours = next(iter(runs.values()))
+    h.table(
+        f"window join, {2 * rows:,} rows, windows of {WINDOW / SECONDS:.0%}, {expected['count']:,} results",
+        ["engine", "rows/s", "steady rows/s", "ours over it", "first batch s", "last batch s"],
+        [
+            (name, round(r.rows_per_second), round(r.steady()), ours.steady() / r.steady(), r.seconds[0], r.seconds[-1])
+            for name, r in runs.items()
+        ],
+    )
+    ratios = {
+        f"ratio_vs_{name.removeprefix('spark_')}": round(ours.steady() / run.steady(), 2)
+        for name, run in runs.items()
+        if run is not ours
+    }
+    h.console.print(ratios)
+    if not arguments.only and rows == 2_000_000:
+        result = {**ratios, "flatness": round(h.flatness(ours.seconds), 3)}
+        h.save("window_join", {**result, "runs": {name: run.as_dict() for name, run in runs.items()}})
+
+
+if __name__ == "__main__":
+    main()
