@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 from watersmeet.control import end_input
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
 from watersmeet.spark import patterns
+from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark.inspect import read_metrics, read_state
 from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
@@ -25,6 +26,7 @@ __all__ = [
     "PunctuationRows",
     "end_input",
     "explain_window_join",
+    "explain_semi_stream_join",
     "local_session",
     "multiway_join",
     "patterns",

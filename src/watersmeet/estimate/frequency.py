@@ -43,6 +43,18 @@ def amounts_of(wanted: Hashes, hashes: Hashes, amounts: Amounts) -> Amounts:
     return np.where(hashes[at] == wanted, amounts[at], 0.0)
 
 
+def surely(amounts: Amounts, counts: Indices | Amounts) -> Amounts:
+    """What a key will go on needing, given that `counts` rows with these amounts were seen once.
+
+    Rows arrive independently, so n of them seen stand for n, give or take sqrt(n). Whoever picks the keys for which
+    most rows happen to wait picks the lucky ones too; taking one deviation off leaves the hot and drops the lucky.
+
+    >>> surely(np.array([100.0, 1000.0]), np.array([1, 100])).tolist()
+    [0.0, 900.0]
+    """
+    return amounts * (1 - 1 / np.sqrt(np.maximum(counts, 1)))
+
+
 def per_batch(amounts: Amounts, since: Indices, now: int) -> Amounts:
     """Amounts per batch over the time each key was watched, both ends included."""
     return amounts / np.maximum(now - since + 1, 1)

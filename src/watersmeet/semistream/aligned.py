@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, numpy_of, take
-from watersmeet.estimate.frequency import tally
+from watersmeet.estimate.frequency import group_starts, surely, tally
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import (
     ARRIVED,
@@ -129,7 +129,8 @@ class AlignedGeneration(Generation):
     def _judge(self, rows: pa.Table, sizes: npt.NDArray[np.float64], master: pa.Table, interval: int) -> None:
         """Step 4: the cache inequality for each key that waited for a chunk."""
         hashes, waited = tally(hashes_of(rows), sizes)
-        waited = waited * (interval + 1) / (2 * interval)
+        number = np.diff(np.append(group_starts(hashes_of(rows)), rows.num_rows))
+        waited = surely(waited, number) * (interval + 1) / (2 * interval)
         have = hashes_of(master)
         factor = self.setting.options.switching_factor
         worth = np.flatnonzero(waited > factor * ENTRY_BYTES)

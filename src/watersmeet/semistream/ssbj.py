@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, hashes_of, matches, numpy_of, take
-from watersmeet.estimate.frequency import Amounts, group_starts
+from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.semistream.cache import ENTRY_BYTES, contains
 from watersmeet.semistream.generation import Mask, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition
@@ -171,14 +171,15 @@ class SsbjGeneration(MeshGeneration):
             )
 
     def _waiting_bytes_of(self, hashes: Hashes) -> Amounts:
-        """The bytes of the rows that wait for each of the hashes (sorted, distinct)."""
-        total = np.zeros(len(hashes))
+        """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time."""
+        total, number = np.zeros(len(hashes)), np.zeros(len(hashes))
         if len(hashes):
             for each in self.waiting:
-                running = np.concatenate(([0.0], np.cumsum(each.sizes * each.waits)))
                 low, high = (np.searchsorted(each.hashes, hashes, side=side) for side in ("left", "right"))
-                total += running[high] - running[low]
-        return total
+                for sums, amounts in ((total, each.sizes * each.waits), (number, each.waits)):
+                    running = np.concatenate(([0.0], np.cumsum(amounts)))
+                    sums += running[high] - running[low]
+        return surely(total, number)
 
     # -- out of the cache, and the rest ---------------------------------------------------------------------------
 

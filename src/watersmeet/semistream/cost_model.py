@@ -1,0 +1,208 @@
+"""The cost model of the semi-stream joins (Eq. 1 to 6 of the paper, corrected), with costs measured on this machine.
+
+One loop reads a chunk of b master rows and takes in w stream rows, of which w_N = h w are answered by the cache and
+w_S = (1 - h) w wait for k = R_t / b loops:
+
+    memory      M      = (b + h_R f) v_R + h_R c_entry + w_S k (v_P + f v_S)                                     (Eq. 1)
+    time        c_loop = c_IO b + c_H b + w_N (c_S + c_H + c_O) + w_S (c_S + c_H + c_A + c_E + c_O)              (Eq. 2)
+    rate        mu     = w / c_loop                                                                       (Eq. 3 to 5)
+
+Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out); moving rows into the
+cache is rare and not charged to every loop; a cache entry has a price; and Eq. 6, which sets tuples per second equal to
+bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache inequality: the key
+of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned chunks a row waits
+half a cycle on average, which halves its bytes in both places.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import hash_keys, matches, sort_by_hash, take
+from watersmeet.semistream.cache import ENTRY_BYTES
+from watersmeet.state.directory import StateDir
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per row. The defaults are of a 2020s server core with the table in the page cache."""
+
+    read: float = 6e-9  # c_IO: one master row into memory
+    look_up: float = 6e-8  # c_H: one row looked up in sorted rows
+    output: float = 6e-8  # c_O: one result row built
+    append: float = 9e-8  # c_A: one row sorted and written to wait
+    remove: float = 3e-8  # c_E: one waiting row taken up
+    receive: float = 3e-8  # c_S: one stream row taken in
+
+    @classmethod
+    def measured(cls, rows: int = 100_000) -> Costs:
+        """Time the operations themselves: takes about a second."""
+        keys = pa.array(np.arange(rows, dtype=np.int64))
+        columns = [pa.array(hash_keys([keys])), keys, keys, keys]
+        table = sort_by_hash(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0", "_p1"]))
+        order = np.random.default_rng(0).permutation(rows)
+        few = take(table, np.sort(order[: rows // 10]))
+        with tempfile.TemporaryDirectory() as folder:
+            directory = StateDir(folder)
+
+            def write() -> None:
+                directory.write_arrow("run.arrow", table.schema, table.to_batches(), None)
+
+            write()
+            written = _seconds(write, rows)
+            read = _seconds(lambda: _touch(directory), rows)
+        return cls(
+            read=read,
+            look_up=_seconds(lambda: list(matches(few, table)), few.num_rows),
+            output=_seconds(lambda: take(table, order), rows),
+            append=_seconds(lambda: sort_by_hash(take(table, order)), rows) + written,
+            remove=_seconds(lambda: take(table, np.sort(order)), rows),
+            receive=_seconds(lambda: table.slice(1).combine_chunks(), rows),
+        )
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Table and stream: R_t, v_R, b, v_S, the number of keys and the Zipf exponent of the stream."""
+
+    master_rows: int
+    master_row_bytes: float
+    stream_row_bytes: float
+    skew: float = 1.0
+    keys: int | None = None
+    chunk_rows: int = 100_000
+    waiting_overhead: float = 12.0  # v_P: what we keep beside a waiting row
+    fudge: float = 1.0  # f: sorted arrays have no load factor
+
+    @property
+    def chunks(self) -> int:
+        """k."""
+        return max(-(-self.master_rows // self.chunk_rows), 1)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A working point of the join."""
+
+    rows_per_loop: float
+    hit_share: float
+    cached_keys: int
+    cache_bytes: float
+    waiting_bytes: float
+    chunk_bytes: float
+    loop_seconds: float
+    delay_seconds: float  # the longest wait
+
+    @property
+    def memory(self) -> float:
+        """Eq. 1: all of it, the chunk in memory included."""
+        return self.cache_bytes + self.waiting_bytes + self.chunk_bytes
+
+    @property
+    def service_rate(self) -> float:
+        """Eq. 3: rows per second."""
+        return self.rows_per_loop / self.loop_seconds
+
+
+class CostModel:
+    """Memory and service rate of a policy for a workload."""
+
+    def __init__(self, workload: Workload, policy: str = "aligned", costs: Costs | None = None) -> None:
+        self.workload = workload
+        self.policy = policy
+        self.costs = costs or Costs()
+
+    def at(self, rows_per_loop: float) -> Point:
+        """The working point at w rows per loop."""
+        load, cost = self.workload, self.costs
+        stay = 0.5 if self.policy == "aligned" else 1.0
+        waiting_row = stay * (load.waiting_overhead + load.fudge * load.stream_row_bytes)
+        per_key = load.master_rows / (load.keys or load.master_rows) * load.fudge * load.master_row_bytes
+        cached = 0 if self.policy == "mesh" else self._cached(rows_per_loop * waiting_row, per_key + ENTRY_BYTES)
+        keys = load.keys or load.master_rows
+        hit = 1.0 if cached == keys else harmonic(cached, load.skew) / harmonic(keys, load.skew)
+        by_cache, waiting = hit * rows_per_loop, (1 - hit) * rows_per_loop
+        reads = load.chunk_rows if waiting > 0 else 0  # all of R in the cache: no reads at all (Theorem 3)
+        loop = (
+            reads * cost.read
+            + (waiting if self.policy == "aligned" else reads) * cost.look_up
+            + by_cache * (cost.receive + cost.look_up + cost.output)
+            + waiting * (cost.receive + cost.look_up + cost.append + cost.remove + cost.output)
+        )
+        return Point(
+            rows_per_loop=rows_per_loop,
+            hit_share=hit,
+            cached_keys=cached,
+            cache_bytes=cached * (per_key + ENTRY_BYTES),
+            waiting_bytes=waiting * load.chunks * waiting_row,
+            chunk_bytes=reads * load.master_row_bytes,
+            loop_seconds=loop,
+            delay_seconds=loop * load.chunks,
+        )
+
+    def _cached(self, waiting_bytes: float, price: float) -> int:
+        """The cache inequality: ranks whose rows would take more room waiting than their master rows do."""
+        keys = self.workload.keys or self.workload.master_rows
+        share = waiting_bytes * self.workload.chunks / harmonic(keys, self.workload.skew) / price
+        if self.workload.skew == 0:
+            return keys if share > 1 else 0
+        return int(min(max(share, 0.0) ** (1 / self.workload.skew), keys))
+
+    def for_memory(self, memory: float) -> Point:
+        """The fastest working point within a memory: Eq. 1 solved for w (what Eq. 6 is meant to be)."""
+        return self.at(_solve(lambda w: self.at(w).memory, memory))
+
+    def for_rate(self, rate: float) -> Point:
+        """The working point that keeps up with a stream of `rate` rows per second (Eq. 4 and 5)."""
+        return self.at(_solve(lambda w: self.at(w).service_rate, rate))
+
+
+def harmonic(n: int, exponent: float) -> float:
+    """The sum of r ** -exponent for r = 1..n; beyond 1000 terms by the integral.
+
+    >>> round(harmonic(3, 1.0), 4), harmonic(5, 0.0)
+    (1.8333, 5.0)
+    """
+    if n <= 0:
+        return 0.0
+    head = min(n, 1000)
+    total = float((np.arange(1, head + 1, dtype=np.float64) ** -exponent).sum())
+    if n > head:
+        low, high = head + 0.5, n + 0.5
+        if exponent == 1.0:
+            total += float(np.log(high / low))
+        else:
+            total += (high ** (1 - exponent) - low ** (1 - exponent)) / (1 - exponent)
+    return total
+
+
+def _solve(value: Callable[[float], float], target: float) -> float:
+    """The largest w with value(w) <= target, for a value that grows with w; by bisection on a logarithmic scale."""
+    low, high = 1e-3, 1e12
+    if value(high) < target:
+        return high
+    for _ in range(200):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if value(middle) <= target else (low, middle)
+    return low
+
+
+def _seconds(action: Callable[[], object], rows: int) -> float:
+    """Seconds per row, the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - started)
+    return best / rows
+
+
+def _touch(directory: StateDir) -> int:
+    table = pa.ipc.open_file(directory.open("run.arrow")).read_all()
+    return sum(int(column.to_numpy()[::64].sum()) for column in table.columns)

@@ -1,0 +1,105 @@
+"""`explain_semi_stream_join`: memory and service rate of a semi-stream join before it is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.errors import OptionError
+from watersmeet.options import parse_size
+from watersmeet.semistream.cost_model import CostModel, Costs, Point, Workload
+
+WHO = "explain_semi_stream_join"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What to expect of a semi-stream join; `str` gives it in words."""
+
+    policy: str
+    workload: Workload
+    point: Point
+    sustained: bool  # whether the asked rate is reached at all
+
+    @property
+    def memory(self) -> int:
+        """Bytes for waiting rows and cache: what to give as `memory`."""
+        return round(self.point.cache_bytes + self.point.waiting_bytes)
+
+    @property
+    def service_rate(self) -> float:
+        """Rows per second."""
+        return self.point.service_rate
+
+    @property
+    def hit_share(self) -> float:
+        """The share of stream rows answered by the cache."""
+        return self.point.hit_share
+
+    def __str__(self) -> str:
+        point = self.point
+        lines = [
+            f"policy {self.policy}: {self.workload.master_rows:,} master rows in {self.workload.chunks:,} chunks",
+            f"  service rate    {point.service_rate:,.0f} rows/s"
+            + ("" if self.sustained else " (the rate is too high)"),
+            f"  memory          {self.memory:,} bytes: {point.waiting_bytes:,.0f} for waiting rows, "
+            f"{point.cache_bytes:,.0f} for {point.cached_keys:,} cached keys",
+            f"  from the cache  {100 * point.hit_share:.1f} % of the rows",
+            f"  longest wait    {point.delay_seconds:,.2f} s",
+        ]
+        return "\n".join(lines)
+
+
+def explain_semi_stream_join(
+    *,
+    master_rows: int,
+    master_row_bytes: float,
+    stream_row_bytes: float,
+    rate: float | None = None,
+    memory: int | str | None = None,
+    skew: float = 1.0,
+    keys: int | None = None,
+    policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
+    chunk_rows: int = 100_000,
+    costs: Costs | None = None,
+) -> Explanation:
+    """What a semi-stream join needs and does, by the cost model: give either the `rate` (rows per second) or the `memory`.
+
+    With `rate` the answer is the memory that keeps up with it, with `memory` the rate that it serves. `skew` is the Zipf
+    exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row). `costs` are seconds
+    per row; `Costs.measured()` times them on this machine.
+
+    >>> found = explain_semi_stream_join(
+    ...     master_rows=10_000_000, master_row_bytes=120, stream_row_bytes=20, rate=100_000
+    ... )
+    >>> found.sustained, found.hit_share > 0.3
+    (True, True)
+    """
+    if (rate is None) == (memory is None):
+        raise OptionError(
+            WHO,
+            expected="either rate or memory",
+            found=f"rate={rate!r}, memory={memory!r}",
+            hint="Give the one you know; the other is the answer.",
+        )
+    positive = {
+        "master_rows": master_rows, "master_row_bytes": master_row_bytes, "stream_row_bytes": stream_row_bytes,
+        "chunk_rows": chunk_rows, "rate": rate, "keys": keys,
+    }  # fmt: skip
+    for name, value in positive.items():
+        if value is not None and not value > 0:
+            raise OptionError(WHO, expected=f"{name} > 0", found=repr(value), hint=f"Correct {name}.")
+    if skew < 0 or policy not in ("aligned", "ssbj", "mesh"):
+        found = f"skew={skew!r}, policy={policy!r}"
+        raise OptionError(WHO, expected="skew >= 0 and a known policy", found=found, hint="Correct them.")
+    load = Workload(master_rows, master_row_bytes, stream_row_bytes, skew, keys, min(chunk_rows, master_rows))
+    model = CostModel(load, policy, costs)
+    if rate is not None:
+        point = model.for_rate(rate)
+        return Explanation(policy, load, point, point.service_rate >= 0.99 * rate)
+    size = parse_size(memory)
+    if not isinstance(size, int) or size < 1:
+        raise OptionError(WHO, expected="a size such as '64 MB'", found=repr(memory), hint="Correct memory.")
+    # The chunk in memory is beside the budget: it is a memory map.
+    point = model.for_memory(size + load.chunk_rows * master_row_bytes)
+    return Explanation(policy, load, point, True)
