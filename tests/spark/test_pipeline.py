@@ -65,6 +65,7 @@ def test_a_running_trigger_notices_that_the_sources_are_read(spark: SparkSession
         ("sink:", "result: {with_columns: {x: paid + nothing}}\nsink:", "nothing"),
         ("  format: parquet                      # any sink", "  partition_by: [day] #", "day"),
         ("    format: parquet                    # any source", "    format: parkey #", "parkey"),
+        ("  format: parquet                      # any sink", "  format: parkay #", "parkay"),
     ],
 )
 def test_check_lets_spark_find_the_line(spark: SparkSession, tmp_path: Path, old: str, new: str, words: str) -> None:

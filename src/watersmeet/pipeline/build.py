@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -44,6 +45,9 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
             Site(frames, rehearsal or loaded.state_dir, session, loaded.resolve, rehearsal=rehearsal is not None)
         )
     result = _columns(loaded, joined, pipeline.result, ("result",))
+    if pipeline.sink.format is not None:
+        with _blamed_on(loaded, ("sink", "format")):
+            _find_connector(session, pipeline.sink.format)
     for index, column in enumerate(pipeline.sink.partition_by):
         with _blamed_on(loaded, ("sink", "partition_by", index)):
             result.select(column)
@@ -82,6 +86,13 @@ def _columns(loaded: LoadedPipeline, frame: DataFrame, columns: Columns, place: 
                 frame.selectExpr(expression)
         frame = frame.selectExpr(*columns.select)
     return frame
+
+
+def _find_connector(session: SparkSession, name: str) -> None:
+    """Fail now, and not when the query starts, if Spark has no connector of this name."""
+    java: Any = session.sparkContext._jvm
+    settings = session._jsparkSession.sessionState().conf()
+    java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
 
 
 @contextmanager

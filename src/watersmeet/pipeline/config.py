@@ -24,6 +24,7 @@ from pydantic import (
 from watersmeet.options import Duration
 from watersmeet.pipeline.document import Document
 from watersmeet.pipeline.joins import Join, detail, failed, parse_join
+from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
 
@@ -41,6 +42,11 @@ def _checked_package(value: str) -> str:
     if not _PACKAGE.match(value):
         raise ValueError(f"{value!r} is not of the form group:artifact:version")
     return value
+
+
+def _check_path(kind: str | None, path: str | None, options: dict[str, str]) -> None:
+    if kind in FILE_FORMATS and path is None and "path" not in options:
+        raise ValueError(f"format {kind} needs a path")
 
 
 def _spark_text(value: Any) -> Any:
@@ -103,6 +109,7 @@ class SourceConfig(Columns):
             raise ValueError("give either format (with path and options) or table")
         if self.table is not None and (self.path is not None or self.ddl is not None):
             raise ValueError("a table has its own path and schema; remove them")
+        _check_path(self.format, self.path, self.options)
         return self
 
 
@@ -122,6 +129,8 @@ class SinkConfig(Config):
     def _has_a_target(self) -> Self:
         if self.table is None and self.format is None:
             raise ValueError("give format (with path and options) or table")
+        if self.table is None:
+            _check_path(self.format, self.path, self.options)
         return self
 
 

@@ -15,18 +15,19 @@ from typing import Any
 
 MASK = "***"
 
-# "key" only as a word of its own: an option such as `keyspace` is no secret.
-_NAME = (
-    r"pass(?:word|wd|phrase)?|pwd|secret|token|credential|jaas|signature|private|sas(?![a-z])"
-    r"|(?<![a-z])(?:api|access|account|shared|auth|encryption)?[._-]?key(?![a-z])"
+_WORDS = (
+    r"pass(?:word|wd|phrase)|(?<![a-z])pass(?![a-z])|pwd|secret|token|credential|jaas|signature|private|sas(?![a-z])"
 )
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+# An option may be called just `key` (as a word of its own: `keyspace` is no secret). In a text that word alone means
+# nothing: columns are called so.
+_SECRET_NAME = re.compile(rf"{_WORDS}|(?<![a-z])key(?![a-z])", re.IGNORECASE)
+_NAME_IN_TEXT = rf"{_WORDS}|(?:api|access|account|shared|auth|encryption)[._-]?key(?![a-z])"
 _USER_INFO = re.compile(r"(?<=://)[^/\s@?#]+(?=@)")
 _REFERENCE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$", re.DOTALL)
 # password=x, "password": "x", token: x in whatever text Spark or a driver prints
 _ASSIGNMENT = re.compile(
-    rf"""(?P<name>["']?[\w.\-]*(?:{_NAME})[\w.\-]*["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;\])}}"']+)""",
+    rf"""(?P<name>["']?[\w.\-]*(?:{_NAME_IN_TEXT})[\w.\-]*["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;\])}}"']+)""",
     re.IGNORECASE,
 )
 # Shorter values would blot out ordinary words wherever they occur; they are masked by their option's name.

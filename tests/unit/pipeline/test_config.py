@@ -45,6 +45,7 @@ def test_a_good_file(good: Path) -> None:
         ("  on: order_id", "  on: 7", 16, "on"),
         ("sink: {format: parquet, path: out/joined}", "sink: {path: out/joined}", 19, "give format"),
         ("sink: {format: parquet, path: out/joined}\n", "", 1, "sink: missing"),
+        ("{format: parquet, path: out/joined}", "{format: json}", 19, "format json needs a path"),
         ("processing_time: 2 seconds", "processing_time: soon", 20, "is not a duration"),
         ("processing_time: 2 seconds", "procesing_time: 2 s", 20, "did you mean 'processing_time'?"),
         ("processing_time: 2 seconds", "processing_time: 2 s, once: true", 20, "exactly one"),

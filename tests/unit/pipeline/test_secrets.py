@@ -20,7 +20,17 @@ def test_names_of_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["maxFilesPerTrigger", "keyspace", "startingOffsets", "path", "subscribe", "monkey", "turnkeySolution"]
+    "name",
+    [
+        "passengers",
+        "maxFilesPerTrigger",
+        "keyspace",
+        "startingOffsets",
+        "path",
+        "subscribe",
+        "monkey",
+        "turnkeySolution",
+    ],
 )
 def test_names_of_other_options(name: str) -> None:
     assert not looks_secret(name)
@@ -61,6 +71,11 @@ def test_short_values_do_not_blot_out_words() -> None:
     secrets = Secrets({})
     secrets.note("record.key", "id")
     assert secrets.redact("the id column") == "the id column"
+
+
+def test_columns_keep_their_names() -> None:
+    text = "found left.key: int, right.passengers: bigint"
+    assert Secrets({}).redact(text) == text
 
 
 def test_options_show_no_secret() -> None:
