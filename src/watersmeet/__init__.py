@@ -8,14 +8,14 @@ __version__ = "0.1.0"
 
 from watersmeet.control import end_input
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
-from watersmeet.spark import patterns
 from watersmeet.semistream.explain import explain_semi_stream_join
+from watersmeet.spark import patterns
 from watersmeet.spark.inspect import read_metrics, read_state
 from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
-from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.punctuated import PunctuationRows, punctuated_join
+from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join
 
@@ -25,8 +25,8 @@ __all__ = [
     "Ordered",
     "PunctuationRows",
     "end_input",
-    "explain_window_join",
     "explain_semi_stream_join",
+    "explain_window_join",
     "local_session",
     "multiway_join",
     "patterns",

@@ -63,11 +63,11 @@ def explain_semi_stream_join(
     chunk_rows: int = 100_000,
     costs: Costs | None = None,
 ) -> Explanation:
-    """What a semi-stream join needs and does, by the cost model: give either the `rate` (rows per second) or the `memory`.
+    """What a semi-stream join needs and does, by the cost model, for a `rate` (rows per second) or a `memory`.
 
-    With `rate` the answer is the memory that keeps up with it, with `memory` the rate that it serves. `skew` is the Zipf
-    exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row). `costs` are seconds
-    per row; `Costs.measured()` times them on this machine.
+    With `rate` the answer is the memory that keeps up with it, with `memory` the rate that it serves. `skew` is the
+    Zipf exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row). `costs` are
+    seconds per row; `Costs.measured()` times them on this machine.
 
     >>> found = explain_semi_stream_join(
     ...     master_rows=10_000_000, master_row_bytes=120, stream_row_bytes=20, rate=100_000
