@@ -2,10 +2,11 @@
 
     python benchmarks/window_crossover.py [--batches 60]
 
-The slow input A sends 2,000 rows in every tenth batch, the fast input B 1 to 100 times as many, spread over all batches,
-with 5 to 500 distinct keys; B's window spans 12 batches. Measured is what window B costs (Eq. 1: probe, insert, invalidate) in processor time, through the
-operator's own `StoredWindow`, once sorted and once as the rows come; results are not built, because they cost the same
-for both. Predicted is what `algorithm="auto"` computes from costs calibrated in the same run, and beside it Eq. 8.
+The slow input A sends 2,000 rows in every tenth batch, the fast input B 1 to 100 times as many, spread over all
+batches, with 5 to 500 distinct keys; B's window spans 12 batches. Measured is what window B costs (Eq. 1: probe,
+insert, invalidate) in processor time, through the operator's own `StoredWindow`, once sorted and once as the rows come;
+results are not built, because they cost the same for both. Predicted is what `algorithm="auto"` computes from costs
+calibrated in the same run, and beside it Eq. 8.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def main() -> None:
         shown,
     )
     h.console.print(
-        f"{len(decided)} of {len(cells)} cells differ by more than 15 %; the prediction agrees in {agree:.0%}, Eq. 8 in {paper_agree:.0%}"
+        f"{len(decided)} of {len(cells)} cells differ by more than 15 %; "
+        f"the prediction agrees in {agree:.0%}, Eq. 8 in {paper_agree:.0%}"
     )
     by_winner = {name: sum(cell["winner"] == name for cell in decided) for name in ("hash", "loop")}
     h.save(

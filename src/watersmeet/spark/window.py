@@ -62,7 +62,7 @@ def window_join(
         service_rate: Rows per second that the join can take, all partitions together; None to estimate it.
         memory: Bytes for rows held in memory, all partitions together (`"256 MB"`); None for no limit.
         on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
-            faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both with an account.
+            faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it.
         shedding: How the service rate is divided: `"equal"` is optimal, the others are there to be compared with it.
         memory_split: How the memory is divided when windows shrink: `"optimal"`, or one to be compared with it.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
@@ -158,8 +158,8 @@ def explain_window_join(
     """Print and return what `algorithm="auto"` decides and why: four costs, the cross-over, the choice.
 
     With `state_dir`, from what a join has observed so far. Without, for streams that are yet to come: their windows,
-    arrival rates in rows per second, distinct keys per window, and the interval at which micro-batches are run. `costs` are
-    by default those of this machine, measured at the first use.
+    arrival rates in rows per second, distinct keys per window, and the interval at which micro-batches are run. `costs`
+    are by default those of this machine, measured at the first use.
 
     >>> import watersmeet as wm
     >>> explanation = wm.explain_window_join(window="60 s", rates=(10, 100), distinct_keys=(10, 10))  # doctest: +SKIP

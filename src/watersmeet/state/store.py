@@ -245,6 +245,7 @@ class PartitionStore:
         manifest.runs = [self._entry(run, manifest.session) for run in stored]
         manifest.digest = digest_of(stored, manifest.values, deterministic)
         entry["repeats"] = manifest.repeats = self._repeats(manifest)
+        entry["timings"] = self._first_timings(manifest) or timings
         if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
             manifest.history = []
         manifest.history = [*manifest.history, entry]
@@ -288,6 +289,17 @@ class PartitionStore:
                 hint="A state directory belongs to one query and its checkpoint: restart from that checkpoint, or "
                 "give this query a new state directory.",
             )
+
+    def _first_timings(self, manifest: Manifest) -> dict[str, float] | None:
+        """What an equal earlier attempt has recorded: the next batch may have read it already, so it stays."""
+        name = self._manifest_name(manifest.version)
+        if self.directory.size(name) is None:
+            return None
+        try:
+            earlier = Manifest.from_bytes(self.directory.read(name), name)
+        except CorruptStateError:
+            return None
+        return dict(earlier.history[-1]["timings"]) if earlier.digest == manifest.digest else None
 
     def _repeats(self, manifest: Manifest) -> int:
         """How many batches so far came out differently when they were repeated, this one included."""

@@ -28,9 +28,9 @@ SLICES = 8
 
 
 class KernelCosts(BaseModel):
-    """Nanoseconds per row of the kernels (`..._call`: per run, or per batch of arriving rows), measured by `watersmeet calibrate`.
+    """Nanoseconds per row of the kernels (`..._call`: per run, or per batch of arriving rows).
 
-    The defaults are those of the machine that the published figures come from.
+    `watersmeet calibrate` measures them; the defaults are those of the machine that the published figures come from.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
