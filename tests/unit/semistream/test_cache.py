@@ -1,0 +1,145 @@
+"""The cache, the sizes behind the inequality and the cost model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.arrow import data_bytes
+from watersmeet.errors import OptionError
+from watersmeet.estimate.frequency import amounts_of, surely, tally
+from watersmeet.semistream.cache import Cache
+from watersmeet.semistream.cost_model import CostModel, Costs, Workload, harmonic
+from watersmeet.semistream.explain import explain_semi_stream_join
+from watersmeet.semistream.row_sizes import row_bytes
+
+U64 = np.uint64
+
+
+def rows(hashes: list[int]) -> pa.Table:
+    return pa.table({"_hash": pa.array(hashes, pa.uint64()), "_k0": pa.array(hashes, pa.int64())})
+
+
+def filled() -> Cache:
+    cache = Cache()
+    cache.admit(np.array([2, 5], U64), np.array([2, 0]), np.array([32.0, 0.0]), rows([2, 2]), batch=0)
+    cache.admit(np.array([9], U64), np.array([1]), np.array([16.0]), rows([9]), batch=3)
+    return cache
+
+
+def test_the_bytes_of_rows_add_up_to_the_bytes_of_the_table() -> None:
+    table = pa.table(
+        {
+            "a": pa.array([1, 2, 3], pa.int64()),
+            "b": pa.array(["", "four", None]),
+            "c": pa.array([1, 2, 3], pa.int8()),
+            "d": pa.array([[1, 2], [], [3]], pa.list_(pa.int32())),
+        }
+    )
+    assert row_bytes(table.select(["a", "b", "c"])).tolist() == [13, 17, 13]
+    assert abs(row_bytes(table).sum() - data_bytes(table)) <= 3  # rounded up, and bitmaps
+
+
+def test_whole_keys_and_absences_are_held_and_dropped() -> None:
+    cache = filled()
+    assert cache.holds(np.array([1, 2, 5, 9], U64)).tolist() == [False, True, True, True]
+    cache.drop(np.array([2, 5], U64))
+    assert cache.holds(np.array([2, 5, 9], U64)).tolist() == [False, False, True]
+    assert sum(run.rows for run in cache.rows.runs) == 1
+
+
+def test_eviction_compares_bytes_and_spares_newcomers() -> None:
+    cache = filled()
+    for batch in range(4, 10):
+        cache.note_hits(np.array([2] * 4, U64), np.full(4, 20.0), batch)
+    # Hash 2 answers 48 bytes per batch and costs 72; with a stay of 2 batches it is worth keeping.
+    assert cache.evict(9, stay=2.0, residence=8, factor=1.0) == 1  # the absence of 5; 9 is too new to judge
+    assert cache.holds(np.array([2, 5, 9], U64)).tolist() == [True, False, True]
+    assert cache.hits == []
+    assert cache.evict(20, stay=2.0, residence=8, factor=1.0) == 2
+
+
+def test_the_most_useful_keys_per_byte_are_the_last_to_go() -> None:
+    cache = filled()
+    cache.note_hits(np.array([2, 9, 9], U64), np.array([20.0, 20.0, 20.0]), 4)
+    assert cache.best(60, 4).tolist() == [9]
+    assert cache.best(1000, 4).tolist() == [2, 5, 9]
+    assert cache.shrink(1, 4) == 1
+    assert cache.holds(np.array([2, 5, 9], U64)).tolist() == [True, False, True]
+
+
+def test_hits_are_summed_however_they_come() -> None:
+    cache = Cache()
+    rng = np.random.default_rng(0)
+    total: dict[int, float] = {}
+    for batch in range(20):
+        hashes = np.sort(rng.integers(0, 30, 40).astype(U64))
+        cache.note_hits(hashes, np.ones(40), batch)
+        for value in hashes.tolist():
+            total[value] = total.get(value, 0) + 1
+    assert len(cache.hits) < 8
+    found: dict[int, float] = {}
+    for run in cache.hits:
+        for value, amount in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
+            found[value] = found.get(value, 0) + amount
+    assert found == total
+
+
+def test_frequencies() -> None:
+    hashes, sums = tally(np.array([1, 1, 4], U64), np.array([2.0, 3.0, 7.0]))
+    assert amounts_of(np.array([0, 1, 4, 9], U64), hashes, sums).tolist() == [0, 5, 7, 0]
+    assert surely(np.array([30.0, 900.0]), np.array([1, 4])).tolist() == [0, 450]
+
+
+def test_harmonic_numbers() -> None:
+    for exponent in (0.0, 0.5, 1.0, 1.3):
+        exact = float((np.arange(1, 5001) ** -exponent).sum())
+        assert harmonic(5000, exponent) == pytest.approx(exact, rel=1e-6)
+
+
+def test_equation_1_and_2_by_hand() -> None:
+    load = Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=4)
+    cost = Costs(read=1.0, look_up=2.0, output=3.0, append=4.0, remove=5.0, receive=6.0)
+    point = CostModel(load, "mesh", cost).at(10)
+    assert point.memory == 100 * 100 + 10 * 10 * (4 + 20)
+    assert point.loop_seconds == 100 * 1 + 100 * 2 + 10 * (6 + 2 + 4 + 5 + 3)
+    assert point.service_rate == 10 / 500
+
+
+def test_the_model_orders_the_policies_as_measured() -> None:
+    for skew in (0.0, 0.5, 1.0):
+        needed = [_explained(policy, skew).memory for policy in ("mesh", "ssbj", "aligned")]
+        assert needed == sorted(needed, reverse=True)
+    assert _explained("ssbj", 1.0).memory < 0.7 * _explained("mesh", 1.0).memory
+
+
+def _explained(policy: str, skew: float):  # type: ignore[no-untyped-def]
+    return explain_semi_stream_join(
+        master_rows=10**7, master_row_bytes=120, stream_row_bytes=20, rate=300_000, skew=skew, policy=policy
+    )
+
+
+def test_memory_and_rate_are_inverse_to_each_other() -> None:
+    known = _explained("ssbj", 1.0)
+    back = explain_semi_stream_join(
+        master_rows=10**7, master_row_bytes=120, stream_row_bytes=20, memory=known.memory, policy="ssbj"
+    )
+    assert back.service_rate == pytest.approx(300_000, rel=0.02)
+    assert "service rate" in str(back)
+
+
+def test_a_fast_stream_over_a_small_table_caches_all_of_it() -> None:
+    point = CostModel(Workload(1000, 100, 20, skew=0, chunk_rows=100), "ssbj").at(10_000)
+    assert (point.hit_share, point.waiting_bytes, point.chunk_bytes) == (1.0, 0, 0)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"rate": 1, "memory": 1}, {"rate": -1}, {"memory": "much"}, {"memory": 0}])
+def test_explain_says_what_is_missing(wrong: dict[str, object]) -> None:
+    with pytest.raises((OptionError, ValueError)):
+        explain_semi_stream_join(master_rows=10, master_row_bytes=10, stream_row_bytes=10, **wrong)  # type: ignore[arg-type]
+
+
+def test_costs_are_measured() -> None:
+    found = Costs.measured(rows=2000)
+    assert all(0 < value < 1e-2 for value in vars(found).values())
