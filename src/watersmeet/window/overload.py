@@ -167,9 +167,8 @@ class Overload:
         for window in stored.values():
             window.compact(to_the_row=True)
         rates = [self.rows.get(name, 0.0) * self.row_bytes.get(name, 1.0) for name in self.names]
-        if self.first not in self.names or rates[0] != rates[1]:
-            first = slower_first(rates[0], rates[1], None if self.first is None else self._side(self.first))
-            self.first = self.names[0] if first == "left" else self.names[1]
+        first = slower_first(rates[0], rates[1], None if self.first is None else self._side(self.first))
+        self.first = self.names[0] if first == "left" else self.names[1]
         for cut in CUTS:
             sizes = [stored[name].nbytes for name in self.names]
             if sum(sizes) <= memory:
