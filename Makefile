@@ -9,7 +9,7 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py
+BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -10,13 +10,13 @@ that hold for every order the rows could have come in (see `ClusterTracker`).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
 
 from watersmeet.arrow import HASH, key_name, key_names, numpy_of, take
 from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
@@ -26,10 +26,11 @@ from watersmeet.punctuated.patterns import punctuation_schema
 from watersmeet.state.run import Run, resident_run
 
 Side = Literal["left", "right"]
-_STRICT = ConfigDict(extra="forbid")
+# Checked with the other options of the join, so that a wrong value is reported as they are.
+_CHECKED = ConfigDict(extra="forbid", revalidate_instances="always")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class OneToMany:
     """Every key occurs at most once on the input `one`. Given for both inputs, the join is one-to-one.
 
@@ -37,11 +38,13 @@ class OneToMany:
     OneToMany(one='left', kind='one_to_many')
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = _CHECKED
+
     one: Side
     kind: Literal["one_to_many"] = "one_to_many"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class Clustered:
     """Rows of `input` with equal keys come one after the other. `sequence` names a column of the input by which the
     rows of one micro-batch are ordered.
@@ -50,12 +53,14 @@ class Clustered:
     Clustered(input='right', sequence='offset', kind='clustered')
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = _CHECKED
+
     input: Side
     sequence: str | None = None
     kind: Literal["clustered"] = "clustered"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class Ordered:
     """Rows of `input` come in the order of their key; equal keys may follow each other. `key` names the key column
     meant if there are several.
@@ -63,6 +68,8 @@ class Ordered:
     >>> Ordered("right", "ascending")
     Ordered(input='right', direction='ascending', sequence=None, key=None, kind='ordered')
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CHECKED
 
     input: Side
     direction: Literal["ascending", "descending"] = "ascending"

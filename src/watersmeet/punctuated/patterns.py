@@ -99,6 +99,7 @@ def normalised(table: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Table:
     schema = punctuation_schema(kinds)
     columns = [column.cast(field.type) for column, field in zip(table.columns, schema, strict=False)]
     columns += [pa.chunked_array([pa.nulls(table.num_rows, field.type)]) for field in schema][len(columns) :]
+    columns[0] = columns[0].fill_null(0)
     return pa.Table.from_arrays(columns, schema=schema)
 
 

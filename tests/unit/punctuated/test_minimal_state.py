@@ -34,7 +34,9 @@ def stored(join: PunctuatedJoin, name: str) -> Counter[tuple[Any, ...]]:
     tables = [join.state.stored[name].living_table(run) for run in join.state.stored[name].runs]
     for run in join.state.overflow.runs:
         if run.label == f"{name}.spilled":
-            tables += [run.data.page(i) for i, page in enumerate(run.pages) if page.bucket not in run.attributes["gone"]]
+            tables += [
+                run.data.page(i) for i, page in enumerate(run.pages) if page.bucket not in run.attributes["gone"]
+            ]
     for table in tables:
         rows.update(zip(*(table.column(column).to_pylist() for column in table.column_names[1:]), strict=True))
     return rows
@@ -131,7 +133,7 @@ def test_a_purge_costs_what_it_purges() -> None:
 def test_neighbouring_promises_are_one_interval() -> None:
     join = operator(make_plan("punctuated"))
     for number in range(30):
-        keys = [key for key in range(number * 100, number * 100 + 100)]
+        keys = list(range(number * 100, number * 100 + 100))
         arrival = Arrival(punctuations={"right": punctuation_table(KEYS, [[Pattern.value(key)] for key in keys[::-1]])})
         list(advance(join, batch_of(join.plan, number, arrival)))
     assert len(join.state.promises["right"]) == 1

@@ -1,0 +1,142 @@
+"""Punctuations of the output: never before the last result, once, and as early as the rule allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
+
+from watersmeet.operator import Batch, advance
+from watersmeet.operators import build
+from watersmeet.plan import JoinPlan
+from watersmeet.projection import OutputColumn
+from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.propagation import COLUMN, PartialPromises, punctuation_type
+from watersmeet.state.space import MemorySpace
+from watersmeet.testing import Arrival, Script, batch_of, make_plan
+from watersmeet.testing.arrivals import KEYS
+from watersmeet.testing.punctuations import truthful_script
+
+KIND = punctuation_type(["k0"], KEYS)
+
+
+def plan(options: dict[str, Any] | None = None, **tuning: Any) -> JoinPlan:
+    made = make_plan("punctuated", options={"propagate": "said", "buckets": 4, **(options or {})}, tuning=tuning)
+    return replace(made, output=(*made.output, OutputColumn(pa.field("said", KIND), "left", COLUMN)))
+
+
+def run(made: JoinPlan, script: Script, *, reload: bool = False) -> list[tuple[list[dict[str, Any]], list[Pattern]]]:
+    """Per batch the results and the punctuations."""
+    space = MemorySpace()
+    join = build(made, space)
+    outcome = []
+    for number, arrival in enumerate(script):
+        if reload and number:
+            fresh = build(made, space)
+            fresh.ended, fresh.finished = dict(join.ended), join.finished
+            fresh.restore(join.save())
+            join = fresh
+        rows = [row for table in advance(join, batch_of(made, number, arrival)) for row in table.to_pylist()]
+        said = [row["said"]["k0"] for row in rows if row["said"] is not None]
+        assert all(row["k0"] == row["said"]["k0"]["low"] for row in rows if row["said"] and row["k0"] is not None)
+        assert all(row["left_0"] is None and row["right_0"] is None for row in rows if row["said"])
+        outcome.append(([row for row in rows if row["said"] is None], [Pattern(**pattern) for pattern in said]))
+    return outcome
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"purge": "batch", "purge_after": 4},
+    {"memory": 700, "idle_pages": 2},
+    {"quota": 4, "scheduling": "value"},
+    {"quota": 3, "scheduling": "value", "memory": 900},
+]
+
+
+@pytest.mark.parametrize("tuning", VARIANTS, ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_result_comes_after_its_punctuation(seed: int, tuning: dict[str, Any]) -> None:
+    script = truthful_script(seed, batches=14, batch_rows=8, keys=8)
+    said: list[Pattern] = []
+    outcome = run(plan(**tuning), script)
+    for results, patterns in outcome:
+        assert not [row for row in results if any(covers(pattern, row["k0"]) for pattern in said)]
+        values = [pattern.low for pattern in said + patterns if pattern.is_value]
+        assert len(values) == len(set(values)), "a key is propagated once"
+        said += patterns
+    assert said
+    assert outcome == run(plan(**tuning), script, reload=True)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_single_keys_are_propagated_as_soon_as_they_hold(seed: int) -> None:
+    made = truthful_script(seed, batches=12, batch_rows=8, keys=8, end=False)
+    script = [
+        replace(arrival, punctuations={name: _values(arrival, name) for name in OTHER if _values(arrival, name)})
+        for arrival in made
+    ]
+    propagated: set[Any] = set()
+    for number, (_, patterns) in enumerate(run(plan(), script)):
+        propagated |= {pattern.low for pattern in patterns}
+        promised = {
+            name: {p.low for arrival in script[: number + 1] for p in patterns_of(arrival, name)} for name in OTHER
+        }
+        stored = {name: {row[0] for row in useful(script, number, name, one_to_many=False)} for name in OTHER}
+        holds = promised["left"] & promised["right"]
+        holds |= {key for name in OTHER for key in promised[name] - stored[name]}
+        assert propagated == holds
+
+
+def _values(arrival: Arrival, name: str) -> pa.Table | None:
+    values = [pattern for pattern in patterns_of(arrival, name) if pattern.is_value]
+    return punctuation_table(KEYS, [[value] for value in values]) if values else None
+
+
+def test_a_range_is_propagated_when_its_last_row_leaves() -> None:
+    def batch(rows: dict[str, list[int]], **said: list[Pattern]) -> Arrival:
+        tables = {name: punctuation_table(KEYS, [[p] for p in patterns]) for name, patterns in said.items()}
+        return Arrival({name: [(key, key, "x") for key in keys] for name, keys in rows.items()}, punctuations=tables)
+
+    low = Pattern.between(None, 10, closed="neither")
+    outcome = run(
+        plan(),
+        [
+            batch({"left": [5, 50]}, left=[low]),  # a stored left row of the range may still match
+            batch({"right": [5]}),
+            batch({"right": [60]}, right=[Pattern.value(5)]),  # the other input is done with that key
+            batch({"right": [61]}, right=[low]),  # said before: nothing new
+        ],
+    )
+    said = [sorted((pattern.low is not None, pattern.high) for pattern in patterns) for _, patterns in outcome]
+    assert said == [[], [], [(False, 10)], []]
+
+
+def test_a_pattern_of_many_keys_holds_when_every_part_has_said_it() -> None:
+    partial = PartialPromises("left", KEYS)
+
+    def part(number: int, pattern: Pattern) -> pa.Table:
+        table = punctuation_table(KEYS, [[pattern]])
+        names = table.column_names
+        table = table.set_column(names.index("_part"), "_part", pa.array([number], pa.int32()))
+        return table.set_column(names.index("_parts"), "_parts", pa.array([2], pa.int32()))
+
+    low, high = Pattern.between(None, 10), Pattern.between(20, None)
+    assert partial.complete(pa.concat_tables([part(0, low), part(1, high)])).num_rows == 0
+    assert partial.complete(part(0, low)).num_rows == 0  # the same part again
+    restored = PartialPromises("left", KEYS)
+    restored.restore(partial.save())
+    assert restored.complete(part(1, low)).column("_high0").to_pylist() == [10]
+    assert restored.complete(part(0, high)).column("_low0").to_pylist() == [20]
+    assert not restored.save()
+    assert restored.complete(punctuation_table(KEYS, [[low]])).num_rows == 1  # without parts it holds at once
+
+
+def test_the_end_says_everything() -> None:
+    made = plan()
+    join = build(made, MemorySpace())
+    tables = list(advance(join, Batch(0, ended=frozenset({"left", "right"}))))
+    said = [row["said"] for table in tables for row in table.to_pylist()]
+    assert [(one["k0"]["low"], one["k0"]["high"]) for one in said] == [(None, None)]
