@@ -157,6 +157,7 @@ class BudgetedJoin(Operator):
         for index, rows in enumerate(self.resident):
             if self.has_ended(self.names[1 - index]):
                 rows.remove([int(bucket) for bucket in np.flatnonzero(self.spilled.counts[1 - index] == 0)])
+                rows.compact()
 
     def _make_room(self, reserve: int) -> None:
         """Flush until another batch of this size fits into the budget."""
@@ -193,7 +194,7 @@ class BudgetedJoin(Operator):
 
     def _leaving(self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]) -> dict[int, list[pa.Table]]:
         """Take victims' rows out of memory; what they are owed is from now on owed by dd-tasks."""
-        rows, leaving = self.resident[index], {}
+        rows, leaving, whole = self.resident[index], {}, []
         for victim in sorted(victims, key=lambda victim: victim.bucket):
             bucket, count = victim.bucket, int(rows.counts[victim.bucket])
             wanted = count if victim.amount is None else ceil(count * victim.amount / int(sizes[bucket]))
@@ -204,7 +205,8 @@ class BudgetedJoin(Operator):
             else:
                 leaving[bucket] = rows.bucket(bucket)
                 self.expected.flushed_whole(index, bucket)
-        rows.remove([victim.bucket for victim in victims if victim.amount is None])
+                whole.append(bucket)
+        rows.remove(whole)
         rows.compact()
         return leaving
 

@@ -25,7 +25,7 @@ def case(policy: str, memory_rows: int | None, idle_pages: int, **options: Any) 
 CASES = [
     case("rpj", 3, 4),
     case("rpj", 10, 1000, buckets=1, page_rows=1),
-    case("rpj", None, 3, memory=900, flush="largest"),
+    case("rpj", None, 3, memory=900),
     case("rpj-md", 10, 2),
     case("rpj-dd", 10, 2, fan_in=3),
     case("xjoin", 10, 2),
