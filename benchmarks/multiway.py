@@ -5,7 +5,8 @@
 Every input has the same number of rows, read in 10 micro-batches. "low" joins inputs with one row per key on average,
 "fan-out 3" inputs with three. All answers are checked against Spark's batch join. State is what is stored after the
 last micro-batch: for Spark the state operators' own figures in the query progress (rows and bytes of the current
-version, in all its stages), for Watersmeet the rows and bytes in its manifests.
+version, in all its stages), for Watersmeet the rows and bytes in its manifests. CPU seconds are those of the JVM and
+its Python workers together: they say less about a machine's other work than the time of day does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import harness as h
+import psutil
 from pyspark.sql import functions as F
 
 import watersmeet as wm
@@ -55,6 +57,12 @@ def spark_state(operators: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
+def cpu_seconds() -> float:
+    """Of all processes that this one has started, those that are gone included."""
+    times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
 def run_case(spark: h.SparkSession, name: str, rows: int, stores: tuple[str, ...]) -> dict[str, Any]:
     """One case with all its engines."""
     ways, per_key, _ = CASES[name]
@@ -71,7 +79,9 @@ def run_case(spark: h.SparkSession, name: str, rows: int, stores: tuple[str, ...
         streams = [h.stream(spark, folder / value, f"k long, {value} long") for value in names]
 
         def measure(engine: str, frame: h.DataFrame) -> h.Run:
+            before = cpu_seconds()
             run = h.run_to_end(engine, frame, folder, columns)
+            run.extra["cpu_seconds"] = round(cpu_seconds() - before, 1)
             h.check(run, expected)
             runs[engine] = run
             h.console.print(f"{name} {engine}: {run.steady():,.0f} rows/s steady, {[round(s, 2) for s in run.seconds]}")
@@ -90,16 +100,18 @@ def run_case(spark: h.SparkSession, name: str, rows: int, stores: tuple[str, ...
     for store in stores:
         rival = runs[f"spark_{store}"]
         ratios[f"ratio_vs_{store}"] = round(ours.steady() / rival.steady(), 2)
+        ratios[f"cpu_ratio_vs_{store}"] = round(rival.extra["cpu_seconds"] / ours.extra["cpu_seconds"], 2)
         ratios[f"state_share_of_{store}"] = round(ours.extra["state"]["bytes"] / rival.extra["state"]["bytes"], 3)
     h.table(
         f"{name}: {ways * rows:,} rows, {expected['count']:,} results",
-        ["engine", "rows/s", "steady rows/s", "ours over it", "state rows", "state bytes", "last batch s"],
+        ["engine", "rows/s", "steady rows/s", "ours over it", "CPU s", "state rows", "state bytes", "last batch s"],
         [
             (
                 engine,
                 round(run.rows_per_second),
                 round(run.steady()),
                 ours.steady() / run.steady(),
+                run.extra["cpu_seconds"],
                 run.extra["state"]["rows"],
                 run.extra["state"]["bytes"],
                 run.seconds[-1],
