@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, numpy_of, take
-from watersmeet.estimate.frequency import group_starts, surely, tally
+from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import (
     ARRIVED,
@@ -109,49 +109,57 @@ class AlignedGeneration(Generation):
         if not due.any():
             return
         rows = self.waiting.take(due, self.last_read)
-        hashes, sizes = hashes_of(rows), row_bytes(rows)
+        hashes = hashes_of(rows)
         chunks = np.flatnonzero(due)
         intervals = batch - self.first[chunks] + 1
         lows = np.searchsorted(hashes, self.table.lows[chunks])
         highs = np.append(lows[1:], len(hashes))
-        for chunk, interval, low, high in zip(chunks, intervals, lows, highs, strict=True):
+        hot, waited = self._hot(rows, np.repeat(intervals, highs - lows))
+        firsts = np.append(np.searchsorted(hot, self.table.lows[chunks]), len(hot))
+        for number, chunk in enumerate(chunks):
             master = self.read(int(chunk))
-            mine = rows.slice(low, high - low)
-            yield from self.answer(mine, [master])
-            if not self.retired:
-                self._judge(mine, sizes[low:high], master, int(interval))
+            yield from self.answer(rows.slice(lows[number], highs[number] - lows[number]), [master])
+            mine = slice(int(firsts[number]), int(firsts[number + 1]))
+            self._judge(hot[mine], waited[mine], master)
         self.note_delays(numpy_of(rows.column(ARRIVED)), batch)
         self.last_read[due], self.first[due], self.counts[due] = self.next_read, -1, 0
         self.next_read += 1
         self.reads += len(chunks)
         self.interval += SMOOTHING * (float(intervals.mean()) - self.interval)
 
-    def _judge(self, rows: pa.Table, sizes: npt.NDArray[np.float64], master: pa.Table, interval: int) -> None:
-        """Step 4: the cache inequality for each key that waited for a chunk."""
-        hashes, waited = tally(hashes_of(rows), sizes)
-        number = np.diff(np.append(group_starts(hashes_of(rows)), rows.num_rows))
-        waited = surely(waited, number) * (interval + 1) / (2 * interval)
-        have = hashes_of(master)
-        factor = self.setting.options.switching_factor
-        worth = np.flatnonzero(waited > factor * ENTRY_BYTES)
-        low, high = (np.searchsorted(have, hashes[worth], side=side) for side in ("left", "right"))
-        cheap = waited[worth] > factor * (ENTRY_BYTES + (high - low) * fixed_bytes(master.schema))
-        worth, low, high = worth[cheap], low[cheap], high[cheap]
-        if not len(worth):
+    def _hot(self, rows: pa.Table, intervals: Indices) -> tuple[Hashes, Amounts]:
+        """The keys among rows whose chunk is read that keep more bytes waiting than an entry takes, and those bytes."""
+        if self.retired:
+            return np.empty(0, np.uint64), np.empty(0)
+        starts = group_starts(hashes_of(rows))
+        waited = surely(np.add.reduceat(row_bytes(rows), starts), np.diff(np.append(starts, rows.num_rows)))
+        waited *= (intervals[starts] + 1) / (2 * intervals[starts])
+        hot = waited > self.setting.options.switching_factor * ENTRY_BYTES
+        return hashes_of(rows)[starts[hot]], waited[hot]
+
+    def _judge(self, hashes: Hashes, waited: Amounts, master: pa.Table) -> None:
+        """Step 4: the cache inequality for the hot keys of a chunk."""
+        if not len(hashes):
             return
+        factor = self.setting.options.switching_factor
+        have = hashes_of(master)
+        low, high = (np.searchsorted(have, hashes, side=side) for side in ("left", "right"))
+        cheap = waited > factor * (ENTRY_BYTES + (high - low) * fixed_bytes(master.schema))
+        hashes, waited, low, high = hashes[cheap], waited[cheap], low[cheap], high[cheap]
         found = take(master, ranges(low, high))
         counts = high - low
         cost = group_sums(row_bytes(found), counts)
-        admitted = waited[worth] > factor * (ENTRY_BYTES + cost)
+        admitted = waited > factor * (ENTRY_BYTES + cost)
         keys = pa.table(
             {
-                "_hash": pa.array(hashes[worth][admitted]),
+                "_hash": pa.array(hashes[admitted]),
                 "_rows": pa.array(counts[admitted], pa.int64()),
                 "_bytes": pa.array(cost[admitted]),
-                "_saved": pa.array(waited[worth][admitted] - cost[admitted]),
+                "_saved": pa.array(waited[admitted] - cost[admitted]),
             }
         )
-        self.candidates.append((keys, found.filter(pa.array(np.repeat(admitted, counts)))))
+        if keys.num_rows:
+            self.candidates.append((keys, found.filter(pa.array(np.repeat(admitted, counts)))))
 
     def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
         """Admit the best of the batch's candidates that fit, and now and then judge what is cached."""
