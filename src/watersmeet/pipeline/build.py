@@ -103,22 +103,26 @@ def _blamed_on(loaded: LoadedPipeline, place: Path) -> Iterator[None]:
     except PipelineError:
         raise
     except PlanError as error:
-        raise PipelineError([loaded.problem(str(error), _option_place(loaded, place, str(error)))]) from error
+        raise PipelineError([loaded.problem(str(error), _place_named(loaded, place, str(error)))]) from error
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineError([loaded.problem(first_lines(error), place)]) from error
 
 
-def _option_place(loaded: LoadedPipeline, place: Path, message: str) -> Path:
-    """An option error names its option: blame that line."""
-    match = re.search(r"a valid value for ([a-z_]+)", message)
-    return (*place, match[1]) if match and loaded.document and (*place, match[1]) in loaded.document.lines else place
+def _place_named(loaded: LoadedPipeline, place: Path, message: str) -> Path:
+    """An error about an option or a column names it: blame the line that says it."""
+    if loaded.document is None:
+        return place
+    if (option := re.search(r"a valid value for ([a-z_]+)", message)) and (*place, option[1]) in loaded.document.lines:
+        return (*place, option[1])
+    column = re.search(r"one column '([^']+)'", message)
+    return loaded.document.find(column[1], place) if column else place
 
 
 def first_lines(error: BaseException) -> str:
     """What a Spark exception says, without the plan and the trace below it."""
     text = str(getattr(error, "java_exception", None) or error) if isinstance(error, Py4JJavaError) else str(error)
     kept = []
-    for line in text.splitlines():
+    for line in text.strip().splitlines():
         if line.startswith(("'", "+-", "JVM stacktrace", "\tat ", "=== ")) or not line.strip():
             break
         kept.append(line.strip())

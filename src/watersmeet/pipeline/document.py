@@ -60,6 +60,22 @@ class Document:
             path = path[:-1]
         return self.lines[path]
 
+    def find(self, value: str, under: Path) -> Path:
+        """Where below a place the file says `value`; the place itself if it does not."""
+        pending = [(under, self._at(under))]
+        for path, found in pending:
+            if found == value:
+                return path
+            inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+            pending += [((*path, key), one) for key, one in inner]
+        return under
+
+    def _at(self, path: Path) -> Any:
+        found = self.data
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
     def problem(self, message: str, path: Path) -> Problem:
         """A problem at a place of this document."""
         return Problem(message, path, self.line(path), self.file)

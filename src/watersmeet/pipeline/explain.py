@@ -15,6 +15,9 @@ from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import read_join
 
+# What a stored row has beside its columns: the hash of its key.
+HASH_BYTES = 8
+
 
 def check(loaded: LoadedPipeline, session: SparkSession) -> None:
     """Let Spark analyse the pipeline: columns, expressions, types. Nothing is read or written; wrong is an error."""
@@ -29,7 +32,7 @@ def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
         record = read_join(StateDir(f"{scratch}/state")) or {}
     lines = [f"pipeline {loaded.pipeline.name}", ""]
     lines += _sources(loaded, built.sources)
-    lines += _join(loaded, record)
+    lines += _join(loaded, record, built.sources)
     lines += ["result", *_schema(built.result), *_columns(loaded.pipeline.result)]
     lines += ["", *_sink(loaded), *_state(loaded)]
     return loaded.secrets.redact("\n".join(lines))
@@ -60,7 +63,7 @@ def _schema(frame: DataFrame) -> Iterator[str]:
     yield f"  columns: {', '.join(f'{f.name} {f.dataType.simpleString()}' for f in frame.schema.fields)}"
 
 
-def _join(loaded: LoadedPipeline, record: dict[str, Any]) -> Iterator[str]:
+def _join(loaded: LoadedPipeline, record: dict[str, Any], frames: dict[str, DataFrame]) -> Iterator[str]:
     join = loaded.pipeline.join
     yield f"join: {join.wiring.operator} ({join.wiring.SUMMARY})"
     yield f"  operator: {record.get('identity', {}).get('operator', '?')}"
@@ -71,6 +74,9 @@ def _join(loaded: LoadedPipeline, record: dict[str, Any]) -> Iterator[str]:
     if join.memory is not None:
         share = format_bytes(join.memory / partitions)
         yield f"  memory: {format_bytes(join.memory)} in all, {share} for each partition"
+        for name, source in join.wiring.sources().items():
+            width = int(frames[source]._jdf.schema().defaultSize()) + HASH_BYTES
+            yield f"    would hold about {join.memory // width:,} rows of {name} alone, at about {width} bytes each"
     else:
         yield "  memory: unlimited (give memory to set a budget)"
     for name in join.wiring.option_names():

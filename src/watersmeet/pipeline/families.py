@@ -73,7 +73,7 @@ class WindowWiring(BinaryWiring):
 
     def estimates(self, options: Options, state_dir: str) -> list[str]:
         """The costs of keeping the windows one way or the other, from what was observed."""
-        explanation = explain_state(StateDir(state_dir), window_costs().model_copy(update={"arrange": 0.0}))
+        explanation = explain_state(StateDir(state_dir), window_costs().for_sorted_arrivals())
         if explanation is None:
             return ["costs: known once it has run; wm.explain_window_join(rates=...) tells them for rates you expect"]
         return str(explanation).splitlines()

@@ -15,6 +15,14 @@ def test_lines_of_keys_items_and_what_is_missing() -> None:
     assert document.line(("nothing",)) == 1
 
 
+def test_finding_a_value() -> None:
+    document = Document("a: x\njoin:\n  on:\n    - [id, x]\n    - y\n", "p.yaml")
+    assert document.find("x", ("join",)) == ("join", "on", 0, 1)
+    assert document.find("y", ("join",)) == ("join", "on", 1)
+    assert document.find("z", ("join",)) == ("join",)
+    assert document.find("x", ("nothing",)) == ("nothing",)
+
+
 def test_only_true_and_false_are_booleans() -> None:
     document = Document("on: key\nyes: no\noff: true\nwhen: 2026-01-01\nsize: 1e3\nat: 12:30:00\nnone: ~\n", "p.yaml")
     assert document.data == {
