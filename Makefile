@@ -8,8 +8,8 @@ STAMP  := $(VENV)/.setup-done
 SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
-BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py
+BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
+BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py benchmarks/semi_stream.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -74,3 +74,8 @@ bench: $(STAMP) ## Run the benchmarks; results go to benchmarks/results/
 .PHONY: bench-large
 bench-large: $(STAMP) ## Run the benchmarks with large state (long)
 	@set -e; for script in $(BENCH_LARGE); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done
+
+.PHONY: lab
+lab: $(STAMP) ## Reproduce the papers' experiments at small scale; figures, verdicts and page go to docs/lab/
+	@$(BIN)/watersmeet lab run all --scale small
+	@$(BIN)/watersmeet lab report

@@ -125,6 +125,9 @@ def test_a_refresh_reaches_a_join_and_every_row_meets_one_version(spark: SparkSe
 
 def test_a_bare_dataframe_is_prepared_into_the_state_directory(spark: SparkSession, tmp_path: Path) -> None:
     write_stream(tmp_path / "in", 2, 300)
+    assert (
+        wm.prepare_master(spark.createDataFrame([], "part_id long"), "part_id", tmp_path / "empty", partitions=3) == 1
+    )
     table = parts(spark).withColumnRenamed("part_id", "id")
     for _ in range(2):  # the second time it is there
         joined = wm.semi_stream_join(

@@ -150,13 +150,11 @@ def _write(source: Source, description: Description, path: str, number: int, chu
     )
     reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
     chunks = {row.partition: [Chunk(*entry) for entry in json.loads(row.chunks)] for row in reports}
-    if sorted(chunks) != list(range(description.partitions)):
-        raise WorkerSetupError(
-            f"master table {path}",
-            expected=f"{description.partitions} partitions to be written",
-            found=f"partitions {sorted(chunks)}",
-            hint="This is a fault of the Spark plan: please report it with the output of df.explain().",
-        )
+    for partition in set(range(description.partitions)) - set(chunks):
+        # Spark runs no task for a table that it knows to be empty.
+        schema = description.arrow_schema
+        writer = PartitionWriter(StateDir(path), number, partition, schema, chunk_rows=chunk_rows, layout=layout)
+        chunks[partition] = writer.close()
     publish_version(path, description, number, dict(sorted(chunks.items())), chunk_rows=chunk_rows, layout=layout)
 
 
@@ -185,7 +183,15 @@ def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
         attempt=f"{context.taskAttemptId()}-{uuid.uuid4().hex[:8]}",
     )
     for batch in batches:
-        hashes = batch.column(0).view(pa.uint64())
+        signed = batch.column(0)
+        if batch.num_rows and signed[0].as_py() % job["partitions"] != context.partitionId():
+            raise WorkerSetupError(
+                f"master table {job['path']}",
+                expected=f"rows of partition {context.partitionId()}",
+                found=f"rows of partition {signed[0].as_py() % job['partitions']}",
+                hint="Spark renumbered the partitions of the table: please report it with df.explain().",
+            )
+        hashes = signed.view(pa.uint64())
         table = pa.Table.from_arrays([hashes, *batch.columns[1:]], names=schema.names)
         writer.add(table if table.schema == schema else table.cast(schema))
     report = json.dumps([astuple(chunk) for chunk in writer.close()])
