@@ -1,6 +1,6 @@
 """News and access records: a join whose streams say what they will not send any more, beside joins that keep it all.
 
-    python benchmarks/punctuations.py [--records 5000000] [--purges-only] [--limit 900]
+    python benchmarks/punctuations.py [--records 5000000] [--skip-spark] [--limit 900]
 
 The workload is that of the paper's experiments: ten news items are current at a time, every access record names one of
 them, and when an item is rolled out of the ten a punctuation says so in the stream of access records. In the ordered
@@ -9,13 +9,15 @@ so that many records wait for their item. Measured on Spark, all on the same fil
 progressive join (which keeps everything), the XJoin policy under a memory budget, and Spark's own inner join without a
 watermark. All answers are checked against Spark's batch join.
 
-The second part runs the operator alone, a punctuation in every batch, and purges after every 1, 10, 100 and 1000
-punctuations, as the paper's Fig. 11 does for 1 and 100.
+The other two parts run operators without Spark and count CPU seconds. One is the same workload, state on disk included:
+the metadata-aware join beside the plain join and XJoin. The other has a punctuation in every batch and purges after
+every 1, 10, 100 and 1000 punctuations, as the paper's Fig. 11 does for 1 and 100.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -30,7 +32,12 @@ import watersmeet as wm
 from watersmeet.arrow import hash_keys, sort_by_hash
 from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
+from watersmeet.options import parse_size
+from watersmeet.plan import JoinPlan
+from watersmeet.runtime import run_batch
+from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
 from watersmeet.testing import make_plan
 
 BATCHES = 20
@@ -135,9 +142,53 @@ def _state_sizes(spark: SparkSession, state: Path, run: h.Run) -> None:
     run.extra["resident_bytes"] = [int(row["bytes"]) for row in collected]
 
 
+def alone(records: int) -> dict[str, Any]:
+    """CPU seconds and rows held of the operators without Spark, every version of the state written to disk."""
+    result: dict[str, Any] = {}
+    for pattern in ("ordered", "random"):
+        work = _batches(BATCHES, records // RECORDS_PER_ITEM // BATCHES, shuffled=pattern == "random")
+        runs = {
+            "punctuated": make_plan("punctuated", options=ONE_TO_MANY, payload=(pa.int64(),)),
+            "plain": make_plan("symmetric", payload=(pa.int64(),)),
+            "xjoin": make_plan(
+                "xjoin", options={"policy": "xjoin", "memory": parse_size(XJOIN_MEMORY)}, payload=(pa.int64(),)
+            ),
+        }
+        result[pattern] = {name: _alone(plan, work, ends=name == "punctuated") for name, plan in runs.items()}
+        answers = {run["results"] for run in result[pattern].values()}
+        assert len(answers) == 1, f"the answers differ: {answers}"
+    return result
+
+
+def _alone(plan: JoinPlan, work: list[Batch], *, ends: bool) -> dict[str, Any]:
+    seconds, held, peak_bytes, out = [], [], 0, 0
+    with h.scratch() as folder:
+        directory = StateDir(folder)
+        for batch in work:
+            last = batch.number == len(work) - 1
+            ended = frozenset({"left", "right"}) if last else frozenset()
+            said = batch.punctuations if ends else {}
+            started = process_time()
+            for table in run_batch(plan, directory, 0, replace(batch, punctuations=said, ended=ended)):
+                out += table.num_rows
+            seconds.append(process_time() - started)
+            entry = PartitionStore(directory, 0).manifest(batch.number).history[-1]
+            counters = entry["counters"]
+            alive = [counters[f"state_rows.{name}"] for name in ("left", "right") if f"state_rows.{name}" in counters]
+            held.append(int(sum(alive)) if alive else int(entry["state_rows"]))
+            peak_bytes = max(peak_bytes, int(entry["resident_bytes"]))
+    return {
+        "cpu_seconds": round(sum(seconds), 2),
+        "cpu_seconds_last_5_before_the_end": round(sum(seconds[-6:-1]), 2),
+        "state_rows": held[:-1],  # in the last batch the inputs end
+        "most_resident_bytes": peak_bytes,
+        "results": out,
+    }
+
+
 def purge_every(batches: int, items_per_batch: int) -> dict[str, Any]:
     """CPU seconds of the operator alone when it purges after every so many punctuations; random arrival."""
-    work = _small_batches(batches, items_per_batch)
+    work = _batches(batches, items_per_batch, shuffled=True)
     result: dict[str, Any] = {}
     for after in (1, 10, 100, 1000):
         tuning = {"purge": "immediate"} if after == 1 else {"purge": "batch", "purge_after": after}
@@ -154,9 +205,9 @@ def purge_every(batches: int, items_per_batch: int) -> dict[str, Any]:
     return result
 
 
-def _small_batches(batches: int, items: int) -> list[Batch]:
+def _batches(batches: int, items: int, *, shuffled: bool) -> list[Batch]:
     rng = np.random.default_rng(7)
-    arrival = rng.permutation(batches * items)
+    arrival = rng.permutation(batches * items) if shuffled else np.arange(batches * items)
     work = []
     for number in range(batches):
         newest = np.repeat(np.arange(number * items, (number + 1) * items), RECORDS_PER_ITEM)
@@ -190,6 +241,19 @@ def report(result: dict[str, Any]) -> None:
         ]
         header = ["engine", "rows/s", "rows/s, batch 4 on", "most rows held", "rows held at the end", "finished"]
         h.table(f"News and access records, {pattern} arrival", header, rows)
+    for pattern, measured in result["alone"].items():
+        rows = [
+            (
+                name,
+                run["cpu_seconds"],
+                run["cpu_seconds_last_5_before_the_end"],
+                max(run["state_rows"]),
+                run["most_resident_bytes"],
+            )
+            for name, run in measured.items()
+        ]
+        header = ["operator", "CPU s", "CPU s, last 5 batches", "most rows held", "most resident bytes"]
+        h.table(f"Operators without Spark, {pattern} arrival", header, rows)
     rows = [(after, run["cpu_seconds"], run["peak_rows"]) for after, run in result["purge_after"].items()]
     h.table("Purging after every so many punctuations (operator alone)", ["after", "CPU s", "most rows held"], rows)
 
@@ -200,16 +264,17 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=5_000_000, help="access records")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which an engine is stopped")
     parser.add_argument("--only", nargs="*", help="engines to run")
-    parser.add_argument("--purges-only", action="store_true", help="skip the part on Spark")
+    parser.add_argument("--skip-spark", action="store_true", help="only the operators by themselves")
     arguments = parser.parse_args()
     result: dict[str, Any] = {"records": arguments.records}
-    if not arguments.purges_only:
+    if not arguments.skip_spark:
         spark = wm.local_session("punctuations", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
         result["spark"] = on_spark(spark, arguments.records, arguments.limit, arguments.only)
+    result["alone"] = alone(arguments.records)
     result["purge_after"] = purge_every(batches=1500, items_per_batch=1)
     report(result)
-    if not arguments.purges_only and not arguments.only:
-        h.save("punctuations", result)
+    if not arguments.only:
+        h.save("punctuations_operators" if arguments.skip_spark else "punctuations", result)
 
 
 if __name__ == "__main__":
