@@ -200,6 +200,14 @@ def calibrate(
         print(f"kept in {path or default_path()}")
 
 
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(context: typer.Context) -> None:
+    """Reproduce the experiments of the papers behind the joins."""
+    from watersmeet.lab.cli import app as lab_app  # only now: it draws figures, and the other commands need not wait
+
+    lab_app(args=context.args, prog_name="watersmeet lab")
+
+
 class _Guard:
     """Knows the secrets of the pipeline once it is loaded, for whatever must be printed."""
 

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.pipeline.build import build
 from watersmeet.pipeline.config import Columns, LoadedPipeline
 from watersmeet.pipeline.progress import format_bytes
+from watersmeet.pipeline.wiring import Site, row_bytes
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
-from watersmeet.state.identity import read_join
+from watersmeet.state.identity import read_join, recorded_partitions
 
-# What a stored row has beside its columns: the hash of its key.
-HASH_BYTES = 8
+Frames = dict[str, DataFrame]
 
 
 def check(loaded: LoadedPipeline, session: SparkSession) -> None:
@@ -32,13 +32,13 @@ def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
         record = read_join(StateDir(f"{scratch}/state")) or {}
     lines = [f"pipeline {loaded.pipeline.name}", ""]
     lines += _sources(loaded, built.sources)
-    lines += _join(loaded, record, built.sources)
+    lines += _join(loaded, record, session, built.sources)
     lines += ["result", *_schema(built.result), *_columns(loaded.pipeline.result)]
     lines += ["", *_sink(loaded), *_state(loaded)]
     return loaded.secrets.redact("\n".join(lines))
 
 
-def _sources(loaded: LoadedPipeline, frames: dict[str, DataFrame]) -> Iterator[str]:
+def _sources(loaded: LoadedPipeline, frames: Frames) -> Iterator[str]:
     tables = loaded.pipeline.join.wiring.tables()
     for name, source in loaded.pipeline.sources.items():
         origin = f"table {source.table}" if source.table else f"{source.format} {source.path or ''}".strip()
@@ -63,19 +63,19 @@ def _schema(frame: DataFrame) -> Iterator[str]:
     yield f"  columns: {', '.join(f'{f.name} {f.dataType.simpleString()}' for f in frame.schema.fields)}"
 
 
-def _join(loaded: LoadedPipeline, record: dict[str, Any], frames: dict[str, DataFrame]) -> Iterator[str]:
+def _join(loaded: LoadedPipeline, record: dict[str, Any], session: SparkSession, frames: Frames) -> Iterator[str]:
     join = loaded.pipeline.join
     yield f"join: {join.wiring.operator} ({join.wiring.SUMMARY})"
     yield f"  operator: {record.get('identity', {}).get('operator', '?')}"
     for name, source in join.wiring.sources().items():
         yield f"  input {name}: {source}"
-    partitions = int(record.get("partitions", 1))
+    partitions = recorded_partitions(StateDir(loaded.state_dir)) or int(record.get("partitions", 1))
     yield f"  partitions: {partitions}, by the hash of the key {_key(join.wiring)}"
     if join.memory is not None:
         share = format_bytes(join.memory / partitions)
         yield f"  memory: {format_bytes(join.memory)} in all, {share} for each partition"
         for name, source in join.wiring.sources().items():
-            width = int(frames[source]._jdf.schema().defaultSize()) + HASH_BYTES
+            width = row_bytes(frames[source])
             yield f"    would hold about {join.memory // width:,} rows of {name} alone, at about {width} bytes each"
     else:
         yield "  memory: unlimited (give memory to set a budget)"
@@ -84,7 +84,8 @@ def _join(loaded: LoadedPipeline, record: dict[str, Any], frames: dict[str, Data
         origin = "given" if name in join.given else "default"
         fixed = "" if name in type(join.options).TUNING else ", fixed once it has run"
         yield f"  {name} = {value!r} ({origin}{fixed})"
-    for line in join.wiring.estimates(join.options, loaded.state_dir):
+    site = Site(frames, loaded.state_dir, session, loaded.resolve, rehearsal=True)
+    for line in join.wiring.estimates(join.options, site):
         yield f"  {line}"
     yield ""
 

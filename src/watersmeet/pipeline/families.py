@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 import watersmeet as wm
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.options import Options
-from watersmeet.pipeline.wiring import BinaryWiring, Keys, PartitionedWiring, Site, Wiring, python_keys
+from watersmeet.pipeline.wiring import BinaryWiring, Keys, PartitionedWiring, Site, Wiring, python_keys, row_bytes
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
@@ -71,9 +71,9 @@ class WindowWiring(BinaryWiring):
             **options,
         )
 
-    def estimates(self, options: Options, state_dir: str) -> list[str]:
+    def estimates(self, options: Options, site: Site) -> list[str]:
         """The costs of keeping the windows one way or the other, from what was observed."""
-        explanation = explain_state(StateDir(state_dir), window_costs().for_sorted_arrivals())
+        explanation = explain_state(StateDir(site.state_dir), window_costs().for_sorted_arrivals())
         if explanation is None:
             return ["costs: known once it has run; wm.explain_window_join(rates=...) tells them for rates you expect"]
         return str(explanation).splitlines()
@@ -218,6 +218,25 @@ class SemiStreamWiring(Wiring):
             idle=self.idle,
             **options,
         )
+
+    def estimates(self, options: Options, site: Site) -> list[str]:
+        """The service rate that the memory gives, by the size of the prepared table."""
+        assert isinstance(options, SemiStreamOptions)
+        table = MasterTable(site.resolve(self.master_path) if self.master_path else f"{site.state_dir}/master")
+        if not (table.exists and table.versions()):
+            return [
+                "costs: known once the table is prepared; wm.explain_semi_stream_join(...) tells them for any sizes"
+            ]
+        version = table.version(table.newest)
+        rows = max(int(version["rows"]), 1)
+        explanation = wm.explain_semi_stream_join(
+            master_rows=rows,
+            master_row_bytes=max(int(version["nbytes"]) / rows, 1),
+            stream_row_bytes=row_bytes(site.frames[self.stream]),
+            memory=options.memory,
+            policy=options.policy,
+        )
+        return ["by the cost model, for keys with Zipf exponent 1:", *str(explanation).splitlines()]
 
     def _empty(self, site: Site, master: str | DataFrame) -> str | DataFrame:
         """A table like the master, without rows: preparing it costs nothing, and no table learns of this join."""

@@ -31,6 +31,11 @@ class Site:
     rehearsal: bool = False
 
 
+def row_bytes(frame: DataFrame) -> int:
+    """About what a stored row takes: its columns by Spark's estimate, and the hash of its key."""
+    return int(frame._jdf.schema().defaultSize()) + 8
+
+
 class Wiring(BaseModel):
     """Base of the families. Subclasses add the fields, `sources` and `build`."""
 
@@ -63,7 +68,7 @@ class Wiring(BaseModel):
         """Values for the options in `FILLED_IN`, good enough to check the others with."""
         return {}
 
-    def estimates(self, options: Options, state_dir: str) -> list[str]:
+    def estimates(self, options: Options, site: Site) -> list[str]:
         """What the operator's cost model says of this join."""
         return []
 
