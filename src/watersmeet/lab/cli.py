@@ -1,0 +1,89 @@
+"""`watersmeet lab`: list, run and report the papers' experiments."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from watersmeet.errors import OptionError
+from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
+from watersmeet.lab.report import build
+from watersmeet.lab.store import Result, run, verdicts
+
+app = typer.Typer(help="Reproduce the experiments of the papers behind the joins.", no_args_is_help=True)
+COLOURS = {"agrees": "green", "differs": "yellow", "not reproducible here": "red"}
+
+
+class ScaleName(StrEnum):
+    """How large an experiment is run."""
+
+    tiny = "tiny"
+    small = "small"
+    paper = "paper"
+
+
+Out = Annotated[Path, typer.Option(help="The folder of data, figures and verdicts.")]
+DEFAULT_OUT = Path("docs/lab")
+
+
+@app.command("list")
+def list_command(out: Out = DEFAULT_OUT) -> None:
+    """Every experiment: figure or table, the claim, the last verdict."""
+    known = verdicts(out)
+    table = Table("experiment", "what", "claim", "last verdict", title_justify="left", show_lines=False)
+    for group, citation in PAPERS.items():
+        table.add_section()
+        table.add_row(f"[bold]{group}[/bold]", f"[dim]{citation.split(':')[0]}[/dim]")
+        for experiment in EXPERIMENTS.values():
+            if experiment.group == group:
+                last = known.get(experiment.id)
+                shown = f"{last['outcome']} ({last['scale']})" if last else "not run"
+                table.add_row(experiment.id, experiment.title, experiment.claim, shown)
+    Console().print(table)
+
+
+@app.command("run")
+def run_command(
+    names: Annotated[list[str], typer.Argument(help="An experiment (rpj/fig8), a paper (rpj), or all.")],
+    scale: Annotated[
+        ScaleName, typer.Option(help="small: about a minute per figure; paper: the paper's sizes; tiny: for tests.")
+    ] = ScaleName.small,
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """Run experiments; write data, figure and verdict."""
+    console = Console()
+    try:
+        chosen = select(names)
+    except OptionError as error:
+        Console(stderr=True).print(str(error), markup=False)
+        raise typer.Exit(2) from None
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        for experiment in chosen:
+            task = progress.add_task(experiment.id, total=None)
+
+            def advance(done: int, total: int, task: TaskID = task) -> None:
+                progress.update(task, completed=done, total=total)
+
+            result = run(experiment, scale.value, out, advance)
+            progress.update(task, completed=1, total=1)
+            progress.remove_task(task)
+            _say(console, result)
+
+
+@app.command("report")
+def report_command(out: Out = DEFAULT_OUT) -> None:
+    """Build the report page from what was run."""
+    Console().print(f"report: {build(out)}", markup=False, soft_wrap=True)
+
+
+def _say(console: Console, result: Result) -> None:
+    colour = COLOURS[result.verdict.outcome]
+    console.print(f"[bold]{result.experiment.id}[/bold] [{colour}]{result.verdict.outcome}[/{colour}]", soft_wrap=True)
+    console.print(f"  {result.verdict.why}", markup=False)

@@ -1,0 +1,80 @@
+"""Figures as PNG and SVG, the same bytes for the same findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.lab.experiment import Findings, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "watersmeet",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "path.simplify": True,
+}
+MARKERS = "osv^Dx+*<>"
+COLUMNS = 3
+WIDTH, HEIGHT, LEGEND = 3.9, 2.9, 0.5
+
+
+def draw(findings: Findings, title: str, path: Path) -> None:
+    """Write `path`.png and `path`.svg."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        panels = findings.panels
+        columns = min(len(panels), 2 if len(panels) == 4 else COLUMNS)
+        rows = -(-len(panels) // columns)
+        figure = Figure(figsize=(max(WIDTH * columns, 5.2), HEIGHT * rows + LEGEND + 0.3), layout="constrained")
+        for place, panel in enumerate(panels, 1):
+            axes = figure.add_subplot(rows, columns, place)
+            _draw_panel(axes, panel)
+        _legend(figure)
+        figure.suptitle(title, fontsize=10)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+        figure.savefig(path.with_suffix(".png"), dpi=88, metadata={"Software": None})
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    if panel.surface:
+        for name, series in panel.series.items():
+            axes.plot(series.x, series.y, label=name, linewidth=1.4)
+    elif panel.bars:
+        width = 0.8 / len(panel.series)
+        for place, (name, series) in enumerate(panel.series.items()):
+            shift = (place - (len(panel.series) - 1) / 2) * width
+            axes.bar([x + shift for x in series.x], series.y, width=width, label=name)
+    else:
+        for place, (name, series) in enumerate(panel.series.items()):
+            marker = MARKERS[place % len(MARKERS)]
+            every = max(1, len(series.x) // 8)
+            axes.plot(series.x, series.y, label=name, marker=marker, markevery=every, markersize=4, linewidth=1.3)
+    if panel.ticks is not None:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, fontsize=7.5)
+    if panel.log_y:
+        axes.set_yscale("log")
+    elif panel.series and all(min(series.y, default=0) >= 0 for series in panel.series.values()):
+        axes.set_ylim(bottom=0)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
+    axes.set_title(panel.title, fontsize=9)
+
+
+def _legend(figure: Any) -> None:
+    """One legend for all panels if they show the same series, else one for each."""
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    if all(labels == found[0][1] for _, labels in found):
+        if len(found[0][1]) > 1:
+            figure.legend(*found[0], loc="outside lower center", ncols=min(5, len(found[0][1])), fontsize=8)
+        return
+    for axes in figure.axes:
+        axes.legend(fontsize=7)

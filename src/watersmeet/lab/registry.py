@@ -1,0 +1,33 @@
+"""All experiments, by paper."""
+
+from __future__ import annotations
+
+from watersmeet.errors import OptionError
+from watersmeet.lab.experiment import Experiment
+from watersmeet.lab.rpj import EXPERIMENTS as RPJ
+from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
+
+PAPERS: dict[str, str] = {
+    "rpj": "Tao, Yiu, Papadias, Hadjieleftheriou, Mamoulis: RPJ: Producing Fast Join Results on Streams through "
+    "Rate-based Optimization, SIGMOD 2005",
+}
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.id: experiment for group in (RPJ_EXAMPLES, RPJ) for experiment in group
+}
+
+
+def select(names: list[str]) -> list[Experiment]:
+    """The experiments that names stand for: an id, a paper, or `all`."""
+    chosen: dict[str, Experiment] = {}
+    for name in names:
+        found = [e for e in EXPERIMENTS.values() if name in ("all", e.id, e.group)]
+        if not found:
+            raise OptionError(
+                "watersmeet lab",
+                expected=f"all, a paper ({', '.join(PAPERS)}) or an experiment such as rpj/fig8",
+                found=repr(name),
+                hint="`watersmeet lab list` shows every experiment.",
+            )
+        chosen |= {experiment.id: experiment for experiment in found}
+    return list(chosen.values())

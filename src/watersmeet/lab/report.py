@@ -1,0 +1,136 @@
+"""The report: one HTML page with everything in it, and a summary in Markdown for those who browse the repository."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from pathlib import Path
+
+from watersmeet.lab.experiment import CLOCKS, Experiment
+from watersmeet.lab.registry import EXPERIMENTS, PAPERS
+from watersmeet.lab.store import Result, load
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+h2 { margin-top: 3rem; border-bottom: 2px solid #ddd } h3 { margin: 2.2rem 0 .4rem }
+table { border-collapse: collapse; margin: .6rem 0; font-size: 13px }
+td, th { border: 1px solid #ddd; padding: .2rem .6rem }
+td { text-align: right } td:first-child, td:nth-child(2), th { text-align: left }
+img { max-width: 100%; margin: .5rem 0 }
+.verdict { padding: .4rem .8rem; border-left: 5px solid #999; background: #f6f6f6 }
+.agrees { border-color: #2a7d2a } .differs { border-color: #c77700 } .small { color: #666; font-size: 13px }
+nav td { text-align: left }
+"""
+
+
+def build(folder: Path) -> Path:
+    """Write `index.html` and `README.md` from what is in the folder."""
+    results = {id_: load(experiment, folder) for id_, experiment in EXPERIMENTS.items()}
+    done = {id_: result for id_, result in results.items() if result is not None}
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / "index.html"
+    page.write_text(_page(done, folder))
+    (folder / "README.md").write_text(_markdown(done, folder))
+    return page
+
+
+def numbers_table(result: Result) -> list[tuple[str, str, str, str]]:
+    """(setting, series, the paper's number, ours) for all that either has."""
+    if result.findings is None:
+        return []
+    paper, ours = result.experiment.paper, result.findings.numbers
+    rows = []
+    for setting, values in ours.items():
+        for series, value in values.items():
+            rows.append((setting, series, _shown(paper.get(setting, {}).get(series)), _shown(value)))
+    return rows
+
+
+def _shown(value: float | str | None) -> str:
+    if value is None:
+        return "no figure"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _page(done: dict[str, Result], folder: Path) -> str:
+    parts = [
+        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>",
+        f"<title>Watersmeet lab</title><style>{STYLE}</style><h1>Watersmeet lab</h1>",
+        "<p>Every experiment of five papers, run on the operators that Spark runs. Each verdict is computed from "
+        "the data by "
+        "the rule shown with it.</p>",
+        _overview(done),
+    ]
+    for group, citation in PAPERS.items():
+        mine = [result for result in done.values() if result.experiment.group == group]
+        if mine:
+            parts.append(f"<h2 id='{group}'>{escape(citation)}</h2>")
+            parts += [_section(result, folder) for result in mine]
+    return "\n".join(parts) + "\n</html>\n"
+
+
+def _overview(done: dict[str, Result]) -> str:
+    rows = "".join(
+        f"<tr><td><a href='#{id_}'>{id_}</a></td><td>{escape(result.experiment.title)}</td>"
+        f"<td>{result.verdict.outcome}</td></tr>"
+        for id_, result in done.items()
+    )
+    return f"<nav><table><tr><th>experiment</th><th>what</th><th>verdict</th></tr>{rows}</table></nav>"
+
+
+def _section(result: Result, folder: Path) -> str:
+    experiment, verdict = result.experiment, result.verdict
+    image = folder / f"{experiment.id}.png"
+    figure = ""
+    if result.findings is not None and image.exists():
+        encoded = base64.b64encode(image.read_bytes()).decode()
+        figure = f"<img alt='{escape(experiment.title)}' src='data:image/png;base64,{encoded}'>"
+    notes = "".join(f"<li>{escape(note)}</li>" for note in (result.findings.notes if result.findings else []))
+    table = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in numbers_table(result)
+    )
+    head = "<tr><th>setting</th><th>series</th><th>paper</th><th>ours</th></tr>"
+    return (
+        f"<section><h3 id='{experiment.id}'>{experiment.id}: {escape(experiment.title)}</h3>"
+        f"<p><b>Claim.</b> {escape(experiment.claim)}</p>{figure}"
+        f"<p class='verdict {verdict.outcome.split()[0]}'><b>{verdict.outcome}</b>: {escape(verdict.why)}<br>"
+        f"<span class='small'>Rule: {escape(experiment.rule)}</span></p>"
+        f"<p><b>What to take from it.</b> {escape(experiment.takeaway)}</p>"
+        + (f"<details><summary>numbers</summary><table>{head}{table}</table></details>" if table else "")
+        + f"<p class='small'>Scale {result.scale}; {escape(CLOCKS[experiment.clock])}.</p>"
+        + (f"<ul class='small'>{notes}</ul>" if notes else "")
+        + "</section>"
+    )
+
+
+def _markdown(done: dict[str, Result], folder: Path) -> str:
+    lines = [
+        "# The lab",
+        "",
+        "Experiments of five papers, run on the operators that Spark runs; `make lab` refreshes this folder.",
+        "Each verdict is computed from the data by a rule that stands beside the claim in the code.",
+        "",
+    ]
+    for group, citation in PAPERS.items():
+        mine = [result for result in done.values() if result.experiment.group == group]
+        if not mine:
+            continue
+        lines += [
+            f"## {citation}",
+            "",
+            "| experiment | claim | verdict | why | take from it |",
+            "|---|---|---|---|---|",
+        ]
+        for result in mine:
+            lines.append(_markdown_row(result.experiment, result, folder))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _markdown_row(experiment: Experiment, result: Result, folder: Path) -> str:
+    figure = folder / f"{experiment.id}.svg"
+    name = f"[{experiment.id}]({experiment.id}.svg)" if figure.exists() else experiment.id
+    cells = [name, experiment.claim, result.verdict.outcome, result.verdict.why, experiment.takeaway]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,105 @@
+"""Every experiment at tiny scale: it runs, is judged and drawn; and the rule can say both yes and no."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from watersmeet.lab.experiment import Numbers, no_progress
+from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
+from watersmeet.lab.report import build
+from watersmeet.lab.store import Result, run
+
+Change = Callable[[Numbers], Numbers]
+
+
+def swapped(first: str, second: str) -> Change:
+    """The numbers of two series exchanged."""
+
+    def change(numbers: Numbers) -> Numbers:
+        changed = copy.deepcopy(numbers)
+        for values in changed.values():
+            if first in values and second in values:
+                values[first], values[second] = values[second], values[first]
+        return changed
+
+    return change
+
+
+# Per experiment: numbers for which the rule must say yes, and a swap after which it must say no.
+CASES: dict[str, tuple[Numbers, Change]] = {
+    "rpj/fig8": ({"a": {"RPJ": 0.3, "HMJ": 0.1, "XJoin": 0.2}}, swapped("RPJ", "XJoin")),
+    "rpj/fig9": ({"a": {"RPJ": 1.0, "HMJ": 2.0, "XJoin": 3.0}}, swapped("RPJ", "HMJ")),
+    "rpj/fig10": ({"a": {"RPJ": 0.9, "HMJ": 0.2, "XJoin": 0.2}}, swapped("RPJ", "HMJ")),
+    "rpj/fig11": ({"a": {"RPJ": 0.9, "RPJ-dd": 0.5, "RPJ-md": 0.2}}, swapped("RPJ-dd", "RPJ-md")),
+    "rpj/fig12": ({"a": {"RPJ": 1.0, "RPJ-dd": 2.0, "RPJ-md": 3.0}}, swapped("RPJ", "RPJ-md")),
+    "rpj/example4.1": (
+        {"value 1": {"R1": 0.0, "R2": 10.0}, "value 2": {"R1": 10.0, "R2": 5.0}},
+        swapped("R1", "R2"),
+    ),
+    "rpj/fig2": (
+        {"merge 1": {"(1, 12)": 1.0, "(3, 14)": 1.0, "(6, 11)": 1.0}, "merge 2": {"(8, 15)": 1.0}},
+        lambda numbers: {"merge 1": numbers["merge 2"], "merge 2": numbers["merge 1"]},
+    ),
+    "rpj/eq4": (
+        {
+            "harmony": {"optimal": 5.0, "smallest": 4.0, "adaptive": 3.0, "largest": 2.0, "all": 1.0},
+            "reverse": {"optimal": 5.0, "smallest": 2.0, "adaptive": 3.0, "largest": 4.0, "all": 1.0},
+        },
+        swapped("smallest", "largest"),
+    ),
+}
+# What is exact, or large enough at tiny scale, must agree there too.
+AGREES_AT_TINY = {"rpj/fig8", "rpj/example4.1", "rpj/fig2"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lab")
+
+
+def test_every_experiment_has_a_case() -> None:
+    assert set(CASES) == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_rule_says_yes_and_no(name: str) -> None:
+    numbers, change = CASES[name]
+    experiment = EXPERIMENTS[name]
+    assert experiment.verdict(numbers).outcome == "agrees"
+    assert experiment.verdict(change(numbers)).outcome == "differs"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_runs_at_tiny_scale(name: str, folder: Path) -> None:
+    result: Result = run(EXPERIMENTS[name], "tiny", folder, no_progress)
+    if result.findings is None:
+        assert result.verdict.outcome == "not reproducible here"
+        return
+    for panel in result.findings.panels:
+        assert panel.series
+        assert all(len(line.x) == len(line.y) > 0 for line in panel.series.values())
+    assert (folder / f"{name}.json").exists()
+    assert (folder / f"{name}.svg").exists() == bool(result.findings.panels)
+    if name in AGREES_AT_TINY:
+        assert result.verdict.outcome == "agrees", result.verdict.why
+    # The rule reads what the run gives: the case's series are among those of the run.
+    found = {series for values in result.findings.numbers.values() for series in values}
+    assert {series for values in CASES[name][0].values() for series in values} & found
+
+
+def test_the_report_has_all_that_was_run(folder: Path) -> None:
+    page = build(folder).read_text()
+    assert "src='data:image/png;base64," in page
+    assert "http" not in page.replace("http-equiv", "")
+    for path in folder.glob("*/*.json"):
+        assert f"id='{path.parent.name}/{path.stem}'" in page
+
+
+def test_names_select_a_paper_or_all() -> None:
+    assert len(select(["all"])) == len(EXPERIMENTS)
+    assert {e.group for e in select(["rpj"])} == {"rpj"}
+    assert {e.group for e in EXPERIMENTS.values()} == set(PAPERS)
