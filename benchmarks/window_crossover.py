@@ -2,8 +2,8 @@
 
     python benchmarks/window_crossover.py [--batches 60]
 
-The slow input A sends 2,000 rows in every tenth batch, the fast input B 1 to 100 times as many, spread over all
-batches, with 5 to 500 distinct keys; B's window spans 12 batches. Measured is what window B costs (Eq. 1: probe,
+The slow input A sends 100 rows a batch, the fast input B 1 to 100 times as many, with 5 to 500 distinct keys; B's
+window spans 4 batches. Measured is what window B costs (Eq. 1: probe,
 insert, invalidate) in processor time, through the operator's own `StoredWindow`, once sorted and once as the rows come;
 results are not built, because they cost the same for both. Predicted is what `algorithm="auto"` computes from costs
 calibrated in the same run, and beside it Eq. 8.
@@ -29,7 +29,7 @@ from watersmeet.window.stored_window import Rows, StoredWindow
 
 KEYS = (5, 10, 20, 50, 100, 200, 500)
 RATIOS = (1, 2, 5, 10, 20, 50, 100)
-RATE, EVERY, SPAN, TICK = 200, 10, 12, 1_000_000  # rows a batch of A on average; batches between its bursts
+RATE, SPAN, TICK = 100, 4, 1_000_000  # rows a batch of A, batches in B's window
 CLEAR = 1.15
 TEXT = pa.array([f"row {i % 1000}" for i in range(RATE * max(RATIOS))])
 NOWHERE = Reach(1 << 60, 1 << 60)
@@ -48,20 +48,18 @@ def measured(keys: int, ratio: int, batches: int, *, ordered: bool) -> tuple[flo
     rng = np.random.default_rng(keys * 1000 + ratio)
     window = StoredWindow("b", "_p0", SPAN * TICK, MemorySpace())
     spent, counted = 0.0, 0
-    for number in range(batches + 2 * EVERY):
-        burst = RATE * EVERY if number % EVERY == 0 else 0
-        probes, new = rows(rng, burst, keys, number), rows(rng, RATE * ratio, keys, number)
+    for number in range(batches + 2 * SPAN):
+        probes, new = rows(rng, RATE, keys, number), rows(rng, RATE * ratio, keys, number)
         _ = probes.ordered, new.times  # paid for either way
         started = process_time()
-        if burst:
-            for _, stored in window.meet(0, 1 << 60, probes.ordered):
-                for _ in pairs(probes.ordered, stored, NOWHERE):
-                    raise AssertionError("nothing is within reach")
+        for met in window.meet(0, 1 << 60, probes.ordered):
+            for _ in pairs(probes.ordered, met.rows, NOWHERE):
+                raise AssertionError("nothing is within reach")
         window.expire((number + 1 - SPAN) * TICK)
         window.compact()
         window.add(new, number, ordered=ordered, advance=TICK)
         window.close(number * TICK)
-        if number >= 2 * EVERY:  # the window is full
+        if number >= 2 * SPAN:  # the window is full
             spent, counted = spent + process_time() - started, counted + 1
     return spent / counted * 1e9, window
 
@@ -83,7 +81,7 @@ def main() -> None:
                 times[name], window = min(
                     (measured(keys, ratio, batches, ordered=ordered) for _ in range(2)), key=lambda one: one[0]
                 )
-            load = Load(RATE * ratio, RATE * EVERY, window.rows, window.keys, len(window.runs), 1 / EVERY)
+            load = Load(RATE * ratio, RATE, window.rows, window.keys, len(window.runs))
             predicted = {"hash": hash_cost(load, costs), "loop": loop_cost(load, costs)}
             winner, guess = min(times, key=times.__getitem__), min(predicted, key=predicted.__getitem__)
             paper = determinant(Stream(RATE, SPAN, keys), Stream(RATE * ratio, SPAN, keys))

@@ -109,8 +109,7 @@ def window_join(
 
 
 def _spark_costs() -> KernelCosts:
-    # The binding hands rows over in the order of their hashes: nothing is left to arrange.
-    return window_costs().model_copy(update={"arrange": 0.0, "arrange_call": 0.0})
+    return window_costs().for_sorted_arrivals()
 
 
 def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[str, str]:

@@ -6,12 +6,12 @@ rows that come against how much it costs to scan the window for a batch of probe
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
 
     hash    arrange_call + n (arrange + w merge)  +  f (R call + s filter + s g probe)
-    loop    n w append                            +  f (R scan_call + N filter + N h order + min(N h, R m) probe)
+    loop    n w append                            +  f (G scan_call + N filter + N h order + min(N h, R m) probe)
 
     n   rows inserted a batch          N   rows in the window        R   runs it is kept in
     m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
     f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows probed
-                                       g   share of the rows looked up that are there
+    G   scans: N in groups of a million                              g   share of the rows looked up that are there
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from watersmeet.state.tiers import FANOUT
 
 # Runs are bounded to this fraction of the time a window spans, so that they expire whole.
 SLICES = 8
+# Unsorted runs are scanned together up to this many rows.
+SCAN_ROWS = 1 << 20
 
 
 class KernelCosts(BaseModel):
@@ -55,6 +57,10 @@ class KernelCosts(BaseModel):
     """The same for an unsorted run."""
     arrange_call: float = Field(default=90_000.0, ge=0)
     """Arranging one batch of arriving rows, however few."""
+
+    def for_sorted_arrivals(self) -> KernelCosts:
+        """The costs where rows arrive in the order of their hashes, as on Spark: nothing is left to arrange."""
+        return self.model_copy(update={"arrange": 0.0, "arrange_call": 0.0})
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,11 @@ def hash_cost(load: Load, costs: KernelCosts) -> float:
 
 def loop_cost(load: Load, costs: KernelCosts) -> float:
     """Nanoseconds per batch for a window of runs as they came, scanned by every batch of probes."""
-    runs = max(load.runs, 1.0)
+    scans = max(1.0, load.rows / SCAN_ROWS)
     candidates = load.rows * load.hit_share
-    looked_up = runs * min(load.probes, candidates / runs)
+    looked_up = scans * min(load.probes, candidates / scans)
     insert = load.inserted * load.rewrites * costs.append
-    probe = runs * costs.scan_call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
+    probe = scans * costs.scan_call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
     return insert + load.probing * probe
 
 

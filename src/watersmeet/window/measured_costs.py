@@ -86,8 +86,14 @@ def _append(count: int) -> Callable[[], object]:
 
 
 def _filter(count: int) -> Callable[[], object]:
-    hashes, wanted = hashes_of(_rows(count)), hashes_of(_rows(1_000, seed=1)) ^ np.uint64(1)
-    return lambda: scan(hashes, wanted)
+    table, wanted = _rows(count // 4), np.sort(hashes_of(_rows(1_000, seed=1)))
+
+    def work() -> object:
+        hashes = np.concatenate([hashes_of(table)] * 4)
+        np.concatenate([times_of(table, _TIME)] * 4)
+        return scan(hashes, wanted)
+
+    return work
 
 
 def _order(count: int) -> Callable[[], object]:

@@ -21,12 +21,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hashes_of, take
+from watersmeet.arrow import Indices, hashes_of, take
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
 from watersmeet.state.tiers import MAX_ROWS, TieredRuns
-from watersmeet.window.batch_costs import SLICES
+from watersmeet.window.batch_costs import SCAN_ROWS, SLICES
 from watersmeet.window.kernels import Ordered, Times, distinct, distinct_in, merge_order, order, scan
 from watersmeet.window.times import TIME, times_of
 
@@ -72,6 +72,29 @@ class Rows:
         return int(self.table.num_rows)
 
 
+@dataclass(frozen=True)
+class Met:
+    """Stored rows that probes may match, in order; their numbers count through all the tables."""
+
+    tables: tuple[pa.Table, ...]
+    rows: Ordered
+
+    @cached_property
+    def starts(self) -> Indices:
+        """The number of each table's first row."""
+        return np.cumsum([0, *(table.num_rows for table in self.tables[:-1])], dtype=np.int64)
+
+    def split(self, numbers: Indices) -> Iterator[tuple[pa.Table, Indices, Indices]]:
+        """For rows of several tables: a table, which of the rows are in it, and their numbers in it."""
+        if len(self.tables) == 1:
+            yield self.tables[0], np.arange(len(numbers)), numbers
+            return
+        place = np.searchsorted(self.starts, numbers, side="right") - 1
+        for one in np.unique(place):
+            which = np.flatnonzero(place == one)
+            yield self.tables[one], which, numbers[which] - self.starts[one]
+
+
 class StoredWindow:
     """The stored rows of one input."""
 
@@ -109,37 +132,48 @@ class StoredWindow:
 
     # -- probing
 
-    def meet(self, earliest: int, latest: int, probes: Ordered) -> Iterator[tuple[pa.Table, Ordered]]:
-        """Rows with times from `earliest` to `latest` that the probes may match: a table, and its rows in order."""
+    def meet(self, earliest: int, latest: int, probes: Ordered) -> Iterator[Met]:
+        """Rows with times from `earliest` to `latest` that the probes may match."""
+        unsorted: list[Run] = []
         for run in self.runs:
             if run.attributes["to"] < earliest or run.attributes["from"] > latest:
                 continue
             if run.tier == "spilled":
-                yield from self._pages(run, probes)
+                for page in self._pages(run, probes):
+                    yield Met((page,), self._alive(page, run))
             elif run.attributes["ordered"]:
-                yield run.table, self._alive(Ordered(hashes_of(run.table), times_of(run.table, self.time_column)), run)
+                yield Met((run.table,), self._alive(run.table, run))
             else:
-                yield run.table, self._alive(self._scan(run, probes), run)
+                unsorted.append(run)
+        for group in _groups(unsorted, SCAN_ROWS):
+            yield self._scan(group, probes)
 
-    def _alive(self, rows: Ordered, run: Run) -> Ordered:
-        """A row before the horizon is gone, whether or not its run is still there."""
+    def _alive(self, table: pa.Table, run: Run) -> Ordered:
+        """A sorted table's rows. One before the horizon is gone, whether or not its run is still there."""
+        rows = Ordered(hashes_of(table), times_of(table, self.time_column))
         if self.horizon is None or run.attributes["from"] >= self.horizon:
             return rows
         return rows.select(np.flatnonzero(rows.times >= self.horizon))
 
-    def _scan(self, run: Run, probes: Ordered) -> Ordered:
-        hashes, times = hashes_of(run.table), times_of(run.table, self.time_column)
+    def _scan(self, runs: Sequence[Run], probes: Ordered) -> Met:
+        """Several unsorted runs are scanned as one: what a scan costs however few the rows is paid once."""
+        tables = tuple(run.table for run in runs)
+        hashes = np.concatenate([hashes_of(table) for table in tables])
+        times = np.concatenate([times_of(table, self.time_column) for table in tables])
         found = scan(hashes, probes.hashes)
-        self.scanned.append((run, len(found)))
+        met = Met(tables, Ordered(hashes, times))
+        counts = np.diff(np.append(np.searchsorted(found, met.starts), len(found)))
+        self.scanned += zip(runs, counts.tolist(), strict=True)
+        if self.horizon is not None and any(run.attributes["from"] < self.horizon for run in runs):
+            found = found[times[found] >= self.horizon]
         candidates = order(hashes[found], times[found])
         numbers = found if candidates.rows is None else found[candidates.rows]
-        return Ordered(candidates.hashes, candidates.times, numbers)
+        return Met(tables, Ordered(candidates.hashes, candidates.times, numbers))
 
-    def _pages(self, run: Run, probes: Ordered) -> Iterator[tuple[pa.Table, Ordered]]:
+    def _pages(self, run: Run, probes: Ordered) -> Iterator[pa.Table]:
         wanted = np.diff(Buckets(DISK_BUCKETS).offsets(probes.hashes))
         for bucket in np.flatnonzero(wanted):
-            for page in run.read(int(bucket)):
-                yield page, self._alive(Ordered(hashes_of(page), times_of(page, self.time_column)), run)
+            yield from run.read(int(bucket))
 
     # -- storing
 
@@ -318,6 +352,18 @@ class StoredWindow:
         times = np.sort(times[(times >= low) & (times < high)])
         # Rows of one time stay or go together: the newest row that must go takes its equals with it.
         return int(times[len(times) - 1 - (rows - from_(high))]) + 1
+
+
+def _groups(runs: Sequence[Run], most: int) -> Iterator[list[Run]]:
+    """Runs in groups of at most so many rows, or of one run."""
+    group: list[Run] = []
+    for run in runs:
+        if group and sum(one.rows for one in group) + run.rows > most:
+            yield group
+            group = []
+        group.append(run)
+    if group:
+        yield group
 
 
 def _kind(run: Run) -> tuple[object, ...]:

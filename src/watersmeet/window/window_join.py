@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import drop_null_keys, equal_keys
+from watersmeet.arrow import Indices, drop_null_keys, equal_keys
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.state.space import RunSpace
 from watersmeet.window.batch_costs import KernelCosts, index_cost, scan_cost
 from watersmeet.window.choice import Choice
-from watersmeet.window.kernels import Ordered, Reach, pairs
+from watersmeet.window.kernels import Reach, pairs
 from watersmeet.window.options import WindowOptions
 from watersmeet.window.overload import Overload
 from watersmeet.window.stored_window import Rows, StoredWindow
@@ -121,28 +121,27 @@ class WindowJoin(Operator):
             window = self.stored[self.other[name]]
             reach = self.reach if name == self.left else self.reach.reversed()
             earliest, latest = int(rows.times.min()) + reach.low, int(rows.times.max()) + reach.high
-            for table, stored in window.meet(earliest, latest, rows.ordered):
-                self.metrics.count("runs_probed")
-                self.metrics.count("rows_probed", len(stored.hashes))
-                if name == self.left:
-                    yield from self._results(rows.table, rows.ordered, table, stored)
-                else:
-                    yield from self._results(table, stored, rows.table, rows.ordered)
+            for met in window.meet(earliest, latest, rows.ordered):
+                self.metrics.count("runs_probed", len(met.tables))
+                self.metrics.count("rows_probed", len(met.rows.hashes))
+                for mine, others in pairs(rows.ordered, met.rows, reach):
+                    for table, which, numbers in met.split(others):
+                        new, old = (rows.table, mine[which]), (table, numbers)
+                        yield from self._results(new, old) if name == self.left else self._results(old, new)
 
     def _join_new(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
         left, right = arrived[self.left], arrived[self.right]
         if len(left) and len(right):
-            yield from self._results(left.table, left.ordered, right.table, right.ordered)
+            for i, j in pairs(left.ordered, right.ordered, self.reach):
+                yield from self._results((left.table, i), (right.table, j))
 
-    def _results(
-        self, left_table: pa.Table, left: Ordered, right_table: pa.Table, right: Ordered
-    ) -> Iterator[pa.Table]:
-        for i, j in pairs(left, right, self.reach):
-            same = equal_keys(left_table, i, right_table, j)
-            if not same.all():
-                i, j = i[same], j[same]
-            if len(i):
-                yield self.projection.gather({self.left: (left_table, i), self.right: (right_table, j)})
+    def _results(self, left: tuple[pa.Table, Indices], right: tuple[pa.Table, Indices]) -> Iterator[pa.Table]:
+        """Output rows for pairs of rows of two tables, less those whose keys only hash alike."""
+        same = equal_keys(*left, *right)
+        if not same.all():
+            left, right = (left[0], left[1][same]), (right[0], right[1][same])
+        if same.any():
+            yield self.projection.gather({self.left: left, self.right: right})
 
     # -- storing
 
