@@ -88,7 +88,8 @@ def main() -> None:
     if ours:
         h.console.print(
             f"arrival throughput {ours['arrival_throughput_over_unlimited']:.0%} of unlimited "
-            f"(at least {LEAST_THROUGHPUT:.0%}), total time {ours['total_time_over_unlimited']:.2f} times (at most {MOST_TIME})"
+            f"(at least {LEAST_THROUGHPUT:.0%}), total time {ours['total_time_over_unlimited']:.2f} times "
+            f"(at most {MOST_TIME})"
         )
     if arguments.rows == 2_000_000:
         h.save("progressive", {"memory": memory, "state": int(state), "runs": saved})

@@ -4,9 +4,9 @@
 
 Patterns (section 6 of the RPJ paper): 20 buckets whose probabilities rise from 1 % to 9 %, for both inputs alike
 (harmony) or for the second the other way round (reverse); the first input as fast as the second, or five times as fast.
-Reliable: rows come without a pause, so only flushing matters. Unreliable: after every fifth micro-batch both inputs fall
-silent for a number of idle micro-batches, the same for every policy. Memory holds a tenth of all rows, pages have 100
-rows. Every run's answer is checked against the number of results that the keys' frequencies give.
+Reliable: rows come without a pause, so only flushing matters. Unreliable: after every fifth micro-batch both inputs
+fall silent for a number of idle micro-batches, the same for every policy. Memory holds a tenth of all rows, pages have
+100 rows. Every run's answer is checked against the number of results that the keys' frequencies give.
 """
 
 from __future__ import annotations
