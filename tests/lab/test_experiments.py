@@ -117,10 +117,24 @@ CASES: dict[str, tuple[Numbers, Change]] = {
         },
         swapped("Max A / Max rate A", "Max A / Max rate B"),
     ),
+    "punctuations/fig8": (
+        {"ordered: CPU ms": {"priority/value": 1.0, "random/sequential": 2.0}},
+        swapped("priority/value", "random/sequential"),
+    ),
+    "punctuations/fig9": ({"ordered: CPU ms": {"MJoin": 1.0, "XJoin": 2.0}}, swapped("MJoin", "XJoin")),
+    "punctuations/fig10": (
+        {"random: most rows": {"MJoin": 10.0, "XJoin": 50.0}, "random: rows at the end": {"MJoin": 0.0, "XJoin": 50.0}},
+        swapped("MJoin", "XJoin"),
+    ),
+    "punctuations/fig11": (
+        {"CPU ms": {"immediate (1)": 2.0, "batch (100)": 1.0}},
+        swapped("immediate (1)", "batch (100)"),
+    ),
 }
 # What is exact, or large enough at tiny scale, must agree there too.
 AGREES_AT_TINY = {
     "rpj/fig8", "rpj/example4.1", "rpj/fig2", "windows/fig2", "windows/fig3", "windows/fig7", "windows/fig11",
+    "punctuations/fig10",
 }  # fmt: skip
 
 

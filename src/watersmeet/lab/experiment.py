@@ -131,8 +131,8 @@ def at_least(numbers: Numbers, better: str, worse: str, factor: float = 1.0) -> 
     checks = []
     for setting, values in numbers.items():
         if better in values and worse in values:
-            ratio = values[better] / values[worse] if values[worse] else float("inf")
-            text = f"{setting}: {better} is {ratio:.2f} times {worse}"
+            times = f"is {values[better] / values[worse]:.2f} times" if values[worse] else f"{values[better]:g}, 0 for"
+            text = f"{setting}: {better} {times} {worse}"
             checks.append(Check(values[better] >= factor * values[worse], text))
     return checks
 

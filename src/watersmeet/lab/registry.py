@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.errors import OptionError
 from watersmeet.lab.experiment import Experiment
+from watersmeet.lab.punctuations import EXPERIMENTS as PUNCTUATIONS
 from watersmeet.lab.rpj import EXPERIMENTS as RPJ
 from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
 from watersmeet.lab.window_splits import EXPERIMENTS as WINDOW_SPLITS
@@ -13,10 +14,13 @@ PAPERS: dict[str, str] = {
     "rpj": "Tao, Yiu, Papadias, Hadjieleftheriou, Mamoulis: RPJ: Producing Fast Join Results on Streams through "
     "Rate-based Optimization, SIGMOD 2005",
     "windows": "Kang, Naughton, Viglas: Evaluating Window Joins over Unbounded Streams, ICDE 2003",
+    "punctuations": "Ding, Rundensteiner, Heineman: MJoin: A Metadata-Aware Stream Join Operator, DEBS 2003",
 }
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.id: experiment for group in (RPJ_EXAMPLES, RPJ, WINDOWS, WINDOW_SPLITS) for experiment in group
+    experiment.id: experiment
+    for group in (RPJ_EXAMPLES, RPJ, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS)
+    for experiment in group
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from watersmeet.lab.experiment import CLOCKS, Experiment
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS
-from watersmeet.lab.store import Result, load
+from watersmeet.lab.store import Result, load, note
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -28,6 +28,8 @@ def build(folder: Path) -> Path:
     results = {id_: load(experiment, folder) for id_, experiment in EXPERIMENTS.items()}
     done = {id_: result for id_, result in results.items() if result is not None}
     folder.mkdir(parents=True, exist_ok=True)
+    for result in done.values():
+        note(result, folder)
     page = folder / "index.html"
     page.write_text(_page(done, folder))
     (folder / "README.md").write_text(_markdown(done, folder))

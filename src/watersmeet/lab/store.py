@@ -53,6 +53,11 @@ def keep(result: Result, folder: Path) -> None:
         "findings": result.findings.as_dict() if result.findings else None,
     }
     path.write_text(json.dumps(data, indent=1) + "\n")
+    note(result, folder)
+
+
+def note(result: Result, folder: Path) -> None:
+    """Put the verdict among the others."""
     known = verdicts(folder)
     known[result.experiment.id] = {"scale": result.scale, **vars(result.verdict)}
     (folder / VERDICTS).write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")

@@ -185,9 +185,8 @@ def fig7(scale: Scale, progress: Progress) -> Findings:
     What the operator gives is counted; what the machine can serve beyond saturation follows from Eq. 4 and 6.
     """
     capacity = full_join_costs(*streams(110, 10))["HH"]
-    rates = (
-        [40, 110, 190] if scale == "tiny" else [float(rate) for rate in range(20, 221, 20 if scale == "small" else 10)]
-    )
+    step = {"tiny": 100, "small": 20, "paper": 10}[scale]
+    rates = [float(rate) for rate in range(20, 221, step)]
     rates = sorted({*rates, 110.0, 190.0})
     curves: dict[str, list[float]] = {"HHJ": [], "HNJ": [], "Eq. 9": []}
     thrashing: dict[str, float] = {}
