@@ -98,6 +98,9 @@ def test_no_secret_is_ever_written(spark: SparkSession, tmp_path: Path, capfd: p
         run(loaded, spark, display=make_display(style, loaded.secrets.redact))
     said = [explain(loaded, spark), repr(loaded.pipeline)]
     file.write_text(file.read_text().replace("name: progressive", "name: broken").replace("paid double", "paid string"))
+    with pytest.raises(PipelineError, match="results of another query"):
+        run(load(file), spark)
+    file.write_text(file.read_text().replace("path: progressive-out", "path: broken-out"))
     broken = load(file)
     with pytest.raises(RunFailedError) as caught:
         run(broken, spark)

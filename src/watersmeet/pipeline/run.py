@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,7 @@ from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
 from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, reported_lag
 from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.state.directory import CONTROL, StateDir
 
@@ -91,6 +93,7 @@ class Run:
         self.display = display
         self.stop = stop
         self.inputs = self.pipeline.join.wiring.sources()
+        check_sink(loaded)
         self.frame: DataFrame = build(loaded, session).result
         self._lags = Lags(loaded)
         self.tracker = ProgressTracker(
@@ -221,6 +224,21 @@ class Run:
         )
         failure.detail = text
         return failure
+
+
+def check_sink(loaded: LoadedPipeline) -> None:
+    """Refuse a folder of results that another query has written.
+
+    Spark's file sink leaves out every batch whose number its log in that folder has, whoever wrote it: a new query
+    would lose its first batches without a word.
+    """
+    sink = loaded.pipeline.sink
+    path = loaded.resolve(sink.path) if sink.path and sink.format in FILE_FORMATS else None
+    if path is None or "://" in path + loaded.checkpoint:
+        return
+    if Path(path, "_spark_metadata").exists() and not Path(loaded.checkpoint, "metadata").exists():
+        message = f"{path} has results of another query; give another path, or move them away"
+        raise PipelineError([loaded.problem(message, ("sink", "path"))])
 
 
 class Lags:
