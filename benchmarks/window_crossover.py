@@ -3,7 +3,7 @@
     python benchmarks/window_crossover.py [--batches 60]
 
 The slow input A sends 100 rows a batch, the fast input B 1 to 100 times as many, with 5 to 500 distinct keys; B's
-window spans 4 batches. Measured is what window B costs (Eq. 1: probe,
+window spans 10 batches. Measured is what window B costs (Eq. 1: probe,
 insert, invalidate) in processor time, through the operator's own `StoredWindow`, once sorted and once as the rows come;
 results are not built, because they cost the same for both. Predicted is what `algorithm="auto"` computes from costs
 calibrated in the same run, and beside it Eq. 8.
@@ -29,7 +29,7 @@ from watersmeet.window.stored_window import Rows, StoredWindow
 
 KEYS = (5, 10, 20, 50, 100, 200, 500)
 RATIOS = (1, 2, 5, 10, 20, 50, 100)
-RATE, SPAN, TICK = 100, 4, 1_000_000  # rows a batch of A, batches in B's window
+RATE, SPAN, TICK = 100, 10, 1_000_000  # rows a batch of A, batches in B's window
 CLEAR = 1.15
 TEXT = pa.array([f"row {i % 1000}" for i in range(RATE * max(RATIOS))])
 NOWHERE = Reach(1 << 60, 1 << 60)

@@ -145,6 +145,7 @@ class StoredWindow:
                 yield Met((run.table,), self._alive(run.table, run))
             else:
                 unsorted.append(run)
+        unsorted.sort(key=lambda run: int(run.attributes["from"]))  # almost in order of time: little is left to order
         for group in _groups(unsorted, SCAN_ROWS):
             yield self._scan(group, probes)
 
