@@ -31,6 +31,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
+from watersmeet.pipeline.drain import DrainWatch
 from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, reported_lag
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.problems import PipelineError
@@ -103,8 +104,7 @@ class Run:
             budget=self.pipeline.join.memory,
             lags=self._lags.by_input,
         )
-        self._quiet_since = time.monotonic()
-        self._nothing_new = False
+        self._drain = DrainWatch(self.pipeline.drained_after / 1_000_000)
         self._reported = -1  # the newest batch that Spark has committed
 
     def outcome(self) -> Outcome:
@@ -114,7 +114,7 @@ class Run:
         if not finishing or self._ends_missing():
             self._enter("reading")
             query = self._start(trigger)
-            drained = self._follow(query, self._is_drained if finishing else _never)
+            drained = self._follow(query, self._is_drained if finishing and not trigger.ends else _never)
             if drained:
                 self._declare_ends()
                 self._follow(query, self._is_finished)
@@ -170,20 +170,20 @@ class Run:
 
     def _take(self, reports: Iterable[Report]) -> None:
         news = [report for report in reports if not self._lags.seen(report)]
-        rows = sum(self._lags.take(report) for report in news)
         for report in news:
             if "addBatch" in report["durationMs"]:
                 self._reported = max(self._reported, int(report["batchId"]))
+            if self._lags.take(report):
+                self._drain.saw_rows()
+            else:
+                self._drain.saw_nothing(str(report["timestamp"]))
         before = self.tracker.rows
         self.display.show(self.tracker.update(news))
-        if rows or self.tracker.rows != before:
-            self._quiet_since, self._nothing_new = time.monotonic(), False
-        elif news:
-            self._nothing_new = True
+        if self.tracker.rows != before:
+            self._drain.saw_rows()
 
     def _is_drained(self) -> bool:
-        quiet = time.monotonic() - self._quiet_since
-        return self._nothing_new and quiet >= self.pipeline.drained_after / 1_000_000
+        return self._drain.drained
 
     def _is_finished(self) -> bool:
         last = self.tracker.history.finished_in
