@@ -56,8 +56,8 @@ class Batch:
 class OperatorState:
     """What an operator keeps between batches: runs of rows, and a few JSON values.
 
-    To `restore` the driver also hands the `history` it recorded of the latest batches (metrics and timings, as committed
-    with the version that the batch starts from, so that every attempt of the batch sees the same).
+    To `restore` the driver also hands the `history` it recorded of the latest batches (metrics and timings, as
+    committed with the version that the batch starts from, so that every attempt of the batch sees the same).
     """
 
     runs: list[Run] = field(default_factory=list)

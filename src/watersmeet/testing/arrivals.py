@@ -34,9 +34,7 @@ class Arrival:
 
     def permuted(self, seed: int) -> Arrival:
         """The same rows in another order."""
-        shuffled = {
-            name: random.Random(seed).sample(list(rows), len(rows)) for name, rows in self.rows.items()
-        }
+        shuffled = {name: random.Random(seed).sample(list(rows), len(rows)) for name, rows in self.rows.items()}
         return replace(self, rows=shuffled)
 
 
@@ -60,9 +58,7 @@ def make_plan(
     first = inputs[0]
     output = [OutputColumn(pa.field(f"k{i}", kind), first, f"_k{i}") for i, kind in enumerate(keys)]
     output += [
-        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")
-        for name in inputs
-        for i, kind in enumerate(payload)
+        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}") for name in inputs for i, kind in enumerate(payload)
     ]
     specs = tuple(InputSpec(name, keys, payload) for name in inputs)
     return JoinPlan(operator, specs, tuple(output), dict(options or {}), dict(tuning or {}))
@@ -73,16 +69,13 @@ def table_of(spec: InputSpec, rows: Sequence[Row], *, constant_hash: bool = Fals
     kinds = (*spec.keys, *spec.payload)
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
     hashes = np.full(len(rows), 7, np.uint64) if constant_hash else hash_keys(columns[: len(spec.keys)])
-    return pa.Table.from_arrays(
-        [pa.array(hashes, pa.uint64()), *columns], names=[HASH, *spec.schema.names[1:]]
-    )
+    return pa.Table.from_arrays([pa.array(hashes, pa.uint64()), *columns], names=[HASH, *spec.schema.names[1:]])
 
 
 def batch_of(plan: JoinPlan, number: int, arrival: Arrival, *, constant_hash: bool = False) -> Batch:
     """The batch that an operator gets for an arrival."""
     rows = {
-        name: table_of(plan.input(name), list(rows), constant_hash=constant_hash)
-        for name, rows in arrival.rows.items()
+        name: table_of(plan.input(name), list(rows), constant_hash=constant_hash) for name, rows in arrival.rows.items()
     }
     return Batch(number, arrival.time, rows, arrival.punctuations, arrival.ended, arrival.signals)
 

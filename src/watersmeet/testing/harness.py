@@ -42,9 +42,7 @@ def rows_of(tables: Iterable[pa.Table]) -> Counter[Row]:
     return found
 
 
-def run_in_memory(
-    plan: JoinPlan, script: Script, *, constant_hash: bool = False, reload: bool = False
-) -> Outcome:
+def run_in_memory(plan: JoinPlan, script: Script, *, constant_hash: bool = False, reload: bool = False) -> Outcome:
     """Run a script on one operator. With `reload` a new operator takes up the saved state after every batch."""
     space = MemorySpace()
     operator = build(plan, space)
