@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.errors import OptionError
+from watersmeet.lab.drivers import EXPERIMENTS as DRIVERS
 from watersmeet.lab.experiment import Experiment
 from watersmeet.lab.punctuations import EXPERIMENTS as PUNCTUATIONS
 from watersmeet.lab.rpj import EXPERIMENTS as RPJ
@@ -13,13 +14,14 @@ from watersmeet.lab.windows import EXPERIMENTS as WINDOWS
 PAPERS: dict[str, str] = {
     "rpj": "Tao, Yiu, Papadias, Hadjieleftheriou, Mamoulis: RPJ: Producing Fast Join Results on Streams through "
     "Rate-based Optimization, SIGMOD 2005",
+    "drivers": "Valsomatzis, Gounaris: Driver Input Selection for Main-Memory Multi-Way Joins, SAC 2013",
     "windows": "Kang, Naughton, Viglas: Evaluating Window Joins over Unbounded Streams, ICDE 2003",
     "punctuations": "Ding, Rundensteiner, Heineman: MJoin: A Metadata-Aware Stream Join Operator, DEBS 2003",
 }
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.id: experiment
-    for group in (RPJ_EXAMPLES, RPJ, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS)
+    for group in (RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS)
     for experiment in group
 }
 

@@ -1,0 +1,117 @@
+"""The multi-way join over the six datasets: CPU time and results over time within a batch, for every driver policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from time import process_time
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import hash_keys
+from watersmeet.lab.experiment import Scale
+from watersmeet.lab.workloads import DATASETS, DURATION, Floats, stream
+from watersmeet.multiway.timeline import Timeline, timed_batch
+from watersmeet.operator import Batch
+from watersmeet.operators import build
+from watersmeet.state.space import MemorySpace
+from watersmeet.testing import make_plan
+
+INPUTS = ("S1", "S2", "S3")
+PERIODS = {"0.1M": 100_000, "1M": 1_000_000}  # time units of a batch
+# In the order of the paper's tables.
+POLICIES = {
+    "Round-robin": "round_robin",
+    "Timestamp-based": "timestamp",
+    "Consumption rate": "consumption_rate",
+    "Initial output size": "output_size",
+    "Output rate": "output_rate",
+}
+BASE = "Timestamp-based"
+SLICES = 8
+FRACTIONS: dict[Scale, float] = {"tiny": 0.002, "small": 0.03, "paper": 1.0}
+REPEATS: dict[Scale, int] = {"tiny": 1, "small": 1, "paper": 3}
+TINY_DURATION = 0.1  # of the run, so that there are few batches
+GRID = np.linspace(0, 1.2, 49)
+# Which batches a figure is about: all but the first fifth, in which the tables fill up, or a half of those.
+PARTS = {"last 80 %": (0.2, 1.0), "first half": (0.2, 0.6), "second half": (0.6, 1.0)}
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One policy on some batches of a dataset, in units of the time that the timestamp-based policy takes."""
+
+    running_time: float
+    curve: Floats  # share of the results at each point of GRID
+
+    @property
+    def share_at_half(self) -> float:
+        """Results that have come after half the time of the timestamp-based policy."""
+        return float(np.interp(0.5, GRID, self.curve))
+
+    def time_for(self, share: float) -> float:
+        """When that share of the results has come."""
+        reached = np.flatnonzero(self.curve >= share)
+        return float(GRID[reached[0]]) if len(reached) else float(GRID[-1])
+
+
+def batches(streams: list[pa.Table], period: int, until: float) -> list[Batch]:
+    """What arrives in each period."""
+    bounds = np.arange(0, until + period, period)
+    cuts = [np.searchsorted(table.column("_p0").to_numpy(), bounds) for table in streams]
+    return [
+        Batch(b, rows={n: s.slice(c[b], c[b + 1] - c[b]) for n, s, c in zip(INPUTS, streams, cuts, strict=True)})
+        for b in range(len(bounds) - 1)
+    ]
+
+
+def _rows(table: pa.Table) -> pa.Table:
+    keys = table.column("key").combine_chunks()
+    return pa.table({"_hash": hash_keys([keys]), "_k0": keys, "_p0": table.column("time")})
+
+
+def _run(policy: str, arrived: list[Batch]) -> list[Timeline]:
+    plan = make_plan(
+        "mjoin",
+        INPUTS,
+        {"time": dict.fromkeys(INPUTS, "_p0")},
+        payload=(pa.int64(),),
+        tuning={"driver": policy, "slices": SLICES},
+    )
+    operator = build(plan, MemorySpace())
+    return [timed_batch(operator, batch, process_time) for batch in arrived]
+
+
+@cache
+def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Behaviour]]:
+    """Behaviour per part of the run and policy."""
+    streams = [_rows(stream(DATASETS[name], index, FRACTIONS[scale])) for index in range(len(INPUTS))]
+    until = DURATION if scale != "tiny" or period == "1M" else DURATION * TINY_DURATION
+    arrived = batches(streams, PERIODS[period], until)
+    runs: dict[str, list[list[Timeline]]] = {policy: [] for policy in POLICIES}
+    for _ in range(REPEATS[scale]):  # in turn, so that a busy spell of the machine hits all policies alike
+        for policy, driver in POLICIES.items():
+            runs[policy].append(_run(driver, arrived))
+    found = {policy: [t.results[-1] for t in every[0]] for policy, every in runs.items()}
+    assert all(counts == found[BASE] for counts in found.values()), "the policies disagree"
+    result = {}
+    for part, (low, high) in PARTS.items():
+        chosen = range(round(len(arrived) * low), round(len(arrived) * high))
+        result[part] = _behaviours(runs, list(chosen))
+    return result
+
+
+def _behaviours(runs: dict[str, list[list[Timeline]]], chosen: list[int]) -> dict[str, Behaviour]:
+    base = np.median([[every[b].total for b in chosen] for every in runs[BASE]], axis=0)
+    weights = np.array([runs[BASE][0][b].results[-1] for b in chosen], np.float64) + 1e-9
+    result = {}
+    for policy, repeats in runs.items():
+        total = float(np.median([sum(every[b].total for b in chosen) for every in repeats]))
+        curves = [
+            [[every[b].share_at(g * unit) for g in GRID] for b, unit in zip(chosen, base, strict=True)]
+            for every in repeats
+        ]
+        curve = np.average(np.mean(curves, axis=0), axis=0, weights=weights)
+        result[policy] = Behaviour(total / float(base.sum()), curve)
+    return result
