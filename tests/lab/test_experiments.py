@@ -149,11 +149,42 @@ CASES: dict[str, tuple[Numbers, Change]] = {
         {"CPU ms": {"immediate (1)": 2.0, "batch (100)": 1.0}},
         swapped("immediate (1)", "batch (100)"),
     ),
+    "ssbj/fig3": (
+        {"master rows in the cache": {"partID 10": 0.0, "partID 30": 2.0}},
+        swapped("partID 10", "partID 30"),
+    ),
+    "ssbj/fig4a": ({"a": {"SSBJ": 1.0, "MESHJOIN": 7.0}}, swapped("SSBJ", "MESHJOIN")),
+    "ssbj/fig4b": ({"a": {"SSBJ": 1.0, "MESHJOIN": 5.0}}, swapped("SSBJ", "MESHJOIN")),
+    **{f"ssbj/fig5{panel}": ({"a": {"SSBJ": 7.0, "MESHJOIN": 1.0}}, swapped("SSBJ", "MESHJOIN")) for panel in "abde"},
+    "ssbj/fig5c": (
+        {"skew 0": {"SSBJ": 1.0, "MESHJOIN": 1.0}, "skew 1": {"SSBJ": 8.0, "MESHJOIN": 1.0}},
+        swapped("SSBJ", "MESHJOIN"),
+    ),
+    "ssbj/fig5f": (
+        {"memory 1% of R": {"SSBJ": 0.39}, "memory 10% of R": {"SSBJ": 0.54}},
+        lambda numbers: dict(zip(numbers, reversed(list(numbers.values())), strict=True)),
+    ),
+    "ssbj/fig6a": (
+        {"service rate": {"factor 0.25": 1.0, "factor 1": 3.0, "factor 4": 1.0}},
+        swapped("factor 1", "factor 4"),
+    ),
+    "ssbj/fig6b": (
+        {"service rate": {"500 rows": 1.0, "1000 rows": 3.0, "2000 rows": 1.0}},
+        swapped("1000 rows", "2000 rows"),
+    ),
+    **{
+        f"ssbj/fig6{panel}": (
+            {"SSBJ, 20 rows per step: c_loop (ms)": {"measured": 1.0, "calculated": 1.1}},
+            lambda numbers: {setting: {**values, "measured": 2.0} for setting, values in numbers.items()},
+        )
+        for panel in "cd"
+    },
 }
 # What is exact, or large enough at tiny scale, must agree there too.
 AGREES_AT_TINY = {
     "rpj/fig8", "rpj/example4.1", "rpj/fig2", "windows/fig2", "windows/fig3", "windows/fig7", "windows/fig11",
     "punctuations/fig10",
+    "ssbj/fig3",
 }  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from watersmeet.lab.experiment import Experiment
 from watersmeet.lab.punctuations import EXPERIMENTS as PUNCTUATIONS
 from watersmeet.lab.rpj import EXPERIMENTS as RPJ
 from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
+from watersmeet.lab.ssbj import EXPERIMENTS as SSBJ
+from watersmeet.lab.ssbj_example import EXPERIMENTS as SSBJ_EXAMPLE
 from watersmeet.lab.window_splits import EXPERIMENTS as WINDOW_SPLITS
 from watersmeet.lab.windows import EXPERIMENTS as WINDOWS
 
@@ -17,11 +19,13 @@ PAPERS: dict[str, str] = {
     "drivers": "Valsomatzis, Gounaris: Driver Input Selection for Main-Memory Multi-Way Joins, SAC 2013",
     "windows": "Kang, Naughton, Viglas: Evaluating Window Joins over Unbounded Streams, ICDE 2003",
     "punctuations": "Ding, Rundensteiner, Heineman: MJoin: A Metadata-Aware Stream Join Operator, DEBS 2003",
+    "ssbj": "Naeem, Weber, Lutteroth: A Memory-Optimal Many-to-Many Semi-Stream Join, "
+    "Distributed and Parallel Databases",
 }
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.id: experiment
-    for group in (RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS)
+    for group in (RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ)
     for experiment in group
 }
 

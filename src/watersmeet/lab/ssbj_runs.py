@@ -1,0 +1,192 @@
+"""The semi-stream join in process, one chunk of the master table per step: memory, cache share and service rate.
+
+A run feeds a constant number of stream rows per step with room for all of them, and measures the memory it settles at
+(waiting rows and cache, in the bytes they really take). The service rate at a memory is read off several such runs. A
+step takes the time of a disk of the paper's day: a seek, and the chunk at 100 MB/s; stream rows cost CPU time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from time import process_time
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.arrow import hash_keys, sort_by_hash
+from watersmeet.lab.experiment import NotReproducibleError, Scale
+from watersmeet.lab.workloads import Ints, master_keys, weather_keys, zipf_keys
+from watersmeet.operator import Batch, advance
+from watersmeet.operators import build
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.projection import OutputColumn
+from watersmeet.semistream.master_table import Description, Layout, encode_schema
+from watersmeet.semistream.master_writer import write_version
+from watersmeet.state.space import MemorySpace
+
+Kind = Literal["synthetic", "tpch", "weather"]
+POLICIES = {"SSBJ": "ssbj", "MESHJOIN": "mesh", "aligned chunks": "aligned"}
+STREAM = InputSpec("stream", (pa.int64(),), (pa.binary(),))
+MASTER = InputSpec("master", (pa.int64(),), (pa.int64(), pa.binary()))
+# Bytes of a row of the master table and of the stream (Table 2; section 4.1).
+WIDTHS: dict[Kind, tuple[int, int]] = {"synthetic": (120, 20), "tpch": (223, 138), "weather": (128, 128)}
+SEEK, READ_BYTE, HIT, WAIT = 5e-3, 1e-8, 3e-7, 6e-7  # seconds
+SIZES: dict[Scale, tuple[int, int, int]] = {  # master rows, chunks, cycles
+    "tiny": (2000, 4, 3),
+    "small": (30_000, 16, 6),
+    "paper": (1_000_000, 40, 8),
+}
+TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "10"}
+RATE_DIVISORS = (1000, 200, 60, 25)  # stream rows per step are the master rows over these
+
+
+@dataclass(frozen=True)
+class Table:
+    """A master table and the stream that goes with it."""
+
+    kind: Kind
+    rows: int
+    chunks: int
+
+    @property
+    def nbytes(self) -> int:
+        """|R| in bytes."""
+        return self.rows * WIDTHS[self.kind][0]
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What a run settles at."""
+
+    rate: int  # rows per step
+    memory: float
+    hit_share: float
+    step_seconds: float  # virtual
+    cpu_seconds: float  # measured, per step
+
+    @property
+    def service_rate(self) -> float:
+        """Rows per second."""
+        return self.rate / self.step_seconds
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="watersmeet-lab-")
+
+
+@cache
+def tpch(scale_factor: str) -> tuple[Ints, Ints]:
+    """The customer keys of the table `customer` and of the orders, from tpchgen-cli."""
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    command = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    if command is None:
+        raise NotReproducibleError(
+            "TPC-H needs tpchgen-cli, which is not installed: pip install 'watersmeet[lab]', then run this again."
+        )
+    out = f"{_folder().name}/tpch-{scale_factor}"
+    tables = "--tables=customer,orders"
+    subprocess.run(
+        [command, "parquet", "-s", scale_factor, tables, f"--output-dir={out}"], check=True, capture_output=True
+    )
+    customers = pq.read_table(f"{out}/customer.parquet", columns=["c_custkey"]).column(0).to_numpy()
+    orders = pq.read_table(f"{out}/orders.parquet", columns=["o_custkey"]).column(0).to_numpy()
+    return customers.astype(np.int64), orders.astype(np.int64)
+
+
+def table_for(kind: Kind, scale: Scale, factor: float = 1.0, chunks: int | None = None) -> Table:
+    """The master table of a scale, `factor` times as large."""
+    rows, usual, _ = SIZES[scale]
+    if kind == "tpch":
+        rows = len(tpch(TPCH_SCALE[scale])[0])
+    return Table(kind, round(rows * factor), chunks or usual)
+
+
+@cache
+def _master(table: Table, layout: Layout, scale: Scale) -> str:
+    if table.kind == "synthetic":
+        values = master_keys(table.rows)
+    elif table.kind == "weather":
+        values = weather_keys(table.rows, seed=1)
+    else:
+        values = tpch(TPCH_SCALE[scale])[0]
+    keys = pa.array(values)
+    columns = [pa.array(hash_keys([keys])), keys, pa.array(np.arange(len(values)))]
+    filled = pa.Table.from_arrays([*columns, _filling(len(values), WIDTHS[table.kind][0] - 28)], schema=MASTER.schema)
+    about = Description("in-process", ["k"], ["number", "filling"], encode_schema(MASTER.schema), 1, "in-process")
+    path = f"{_folder().name}/{table.kind}-{table.rows}-{table.chunks}-{layout}"
+    write_version(path, about, [filled], chunk_rows=-(-table.rows // table.chunks), layout=layout)
+    return path
+
+
+def _filling(rows: int, width: int) -> pa.Array:
+    return pa.array([b"x" * max(width, 0)], pa.binary()).take(pa.array(np.zeros(rows, np.int64)))
+
+
+def _stream(table: Table, skew: float, rate: int, number: int, scale: Scale) -> Ints:
+    if table.kind == "synthetic":
+        return zipf_keys(np.random.default_rng([5, number]), skew, table.rows, rate)
+    if table.kind == "weather":
+        return weather_keys(rate, seed=1000 + number)
+    orders = tpch(TPCH_SCALE[scale])[1]
+    return np.take(orders, np.arange(number * rate, (number + 1) * rate), mode="wrap")
+
+
+@cache
+def steady(
+    table: Table, policy: str, rate: int, scale: Scale, *, skew: float = 1.0, switching_factor: float = 1.0
+) -> Steady:
+    """Run some cycles; what counts is the last one."""
+    output = (OutputColumn(pa.field("number", pa.int64()), "master", "_p0"),)
+    layout: Layout = "hash" if policy == "aligned" else "arrival"
+    tuning = {
+        "path": _master(table, layout, scale),
+        "memory": 1 << 40,
+        "max_delay": table.chunks,
+        "idle_chunks": 0,
+        "switching_factor": switching_factor,
+    }
+    plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "in-process", "policy": policy}, tuning)
+    operator = build(plan, MemorySpace())
+    steps = SIZES[scale][2] * table.chunks
+    filling = _filling(rate, WIDTHS[table.kind][1] - 20)
+    memory, hits, spent, reads = [], [], 0.0, 0.0
+    for number in range(steps):
+        keys = pa.array(_stream(table, skew, rate, number, scale))
+        rows = sort_by_hash(pa.Table.from_arrays([pa.array(hash_keys([keys])), keys, filling], schema=STREAM.schema))
+        begun = process_time()
+        for _ in advance(operator, Batch(number, rows={"stream": rows})):
+            pass
+        if number >= steps - table.chunks:
+            counters = operator.metrics.counters
+            spent += process_time() - begun
+            memory.append(counters["waiting_bytes"] + counters["cache_bytes"])
+            hits.append(counters.get("hit_share", 0.0))
+            reads += counters.get("chunks_read", 0.0)
+    hit, per_step = float(np.mean(hits)), reads / table.chunks
+    step = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE) + rate * (hit * HIT + (1 - hit) * WAIT)
+    return Steady(rate, float(np.mean(memory)), hit, step, spent / table.chunks)
+
+
+def points(table: Table, policy: str, scale: Scale, **settings: float) -> list[Steady]:
+    """Runs at several rates, slowest first."""
+    divisors = RATE_DIVISORS[1:3] if scale == "tiny" else RATE_DIVISORS
+    return [steady(table, policy, max(2, table.rows // divisor), scale, **settings) for divisor in divisors]
+
+
+def at_memory(found: list[Steady], memory: float, value: str = "service_rate") -> float:
+    """The service rate (or another value) at a memory, between or beyond the runs, on logarithmic scales."""
+    memories = np.log([max(point.memory, 1.0) for point in found])
+    values = np.log([max(float(getattr(point, value)), 1e-9) for point in found])
+    at = int(np.clip(np.searchsorted(memories, np.log(memory)), 1, len(found) - 1))
+    run = memories[at] - memories[at - 1]
+    slope = (values[at] - values[at - 1]) / run if abs(run) > 1e-9 else 0.0
+    return float(np.exp(values[at] + slope * (np.log(memory) - memories[at])))
