@@ -42,7 +42,7 @@ def draw(findings: Findings, title: str, path: Path) -> None:
         figure.suptitle(title, fontsize=10)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-        figure.savefig(path.with_suffix(".png"), dpi=88, metadata={"Software": None})
+        figure.savefig(path.with_suffix(".png"), dpi=75, metadata={"Software": None})
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:

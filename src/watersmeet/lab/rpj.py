@@ -68,7 +68,7 @@ def _progress_panel(title: str, curves: dict[str, Curve], *, clean_up: bool) -> 
 def _cost_panel(title: str, curves: dict[str, Curve]) -> Panel:
     series = {}
     for name, curve in curves.items():
-        at = [int(i) for i in curve.sampled(160) if 0 < i <= curve.transmitted and curve.results[i]]
+        at = [int(i) for i in curve.sampled() if 0 < i <= curve.transmitted and curve.results[i]]
         cost = [1000 * curve.cost[i] / curve.results[i] for i in at]
         series[name] = Series([curve.seconds[i] for i in at], cost)
     return Panel(title, "time (s)", "cost per result (ms)", series)

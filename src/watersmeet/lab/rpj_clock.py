@@ -87,7 +87,7 @@ class Curve:
         """The share of all results that had come when the last row was processed."""
         return self.results[self.transmitted] / max(1, self.results[-1])
 
-    def sampled(self, points: int = 120) -> Ints:
+    def sampled(self, points: int = 60) -> Ints:
         """Indices of points evenly spread over time."""
         grid = np.linspace(0, self.seconds[-1], points)
         return np.unique(np.searchsorted(self.seconds, grid).clip(0, len(self.seconds) - 1))

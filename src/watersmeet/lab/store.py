@@ -52,7 +52,7 @@ def keep(result: Result, folder: Path) -> None:
         "verdict": vars(result.verdict),
         "findings": result.findings.as_dict() if result.findings else None,
     }
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    path.write_text(json.dumps(data, separators=(",", ":")) + "\n")
     note(result, folder)
 
 
