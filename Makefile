@@ -37,7 +37,7 @@ demo: $(STAMP) ## A tour of the five joins on a local Spark, with live progress 
 
 .PHONY: test
 test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
-	@$(SPARK) $(BIN)/python -m pytest $(ARGS)
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## Check style, formatting, types and import layers

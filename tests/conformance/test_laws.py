@@ -28,12 +28,17 @@ SHAPES = {
 }
 
 
+def examples(count: int) -> int:
+    """So many random scripts per case; the soak profile draws as many as it says."""
+    return count if settings.get_current_profile_name() == "ci" else settings.default.max_examples
+
+
 def test_every_operator_has_a_case() -> None:
     assert {case.operator for case in CASES} == set(OPERATORS)
 
 
 @every_case
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([1, 2, 7, 50]), batches=st.integers(1, 14))
 def test_exactly_once(case: Case, seed: int, batch_rows: int, batches: int) -> None:
     script = case.random_script(seed, batch_rows=batch_rows, batches=batches)
@@ -56,7 +61,7 @@ def test_hash_collisions_never_yield_a_wrong_row(case: Case) -> None:
 
 
 @every_case
-@settings(max_examples=15)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32))
 def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int) -> None:
     script = case.random_script(seed)
@@ -67,7 +72,7 @@ def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int) -> None
 
 
 @every_case
-@settings(max_examples=15)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32))
 def test_saved_state_is_the_whole_state(case: Case, seed: int) -> None:
     script = case.random_script(seed)
