@@ -14,7 +14,7 @@ from watersmeet.lab.rpj_clock import Simulation, Size
 from watersmeet.lab.store import run
 from watersmeet.lab.workloads import Network, relations
 
-SIZE = Size(0.0005, 20)
+SIZE = Size(0.0004, 20)
 
 
 @pytest.mark.parametrize("network", ["reliable", "unreliable"])

@@ -10,7 +10,7 @@ from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Pane
 from watersmeet.lab.window_runs import ROW_BYTES, Load, run
 from watersmeet.window.memory_split import Demand, regulate
 
-SECONDS: dict[Scale, float] = {"tiny": 20, "small": 120, "paper": 600}
+SECONDS: dict[Scale, float] = {"tiny": 10, "small": 120, "paper": 600}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def strategies(split: Split, scale: Scale, progress: Progress) -> Findings:
     values: Numbers = {}
     for place, (name, (tuning, formula)) in enumerate(split.strategies.items()):
         progress(place, len(split.strategies))
-        warm_up = split.warm_up if scale != "tiny" else min(split.warm_up, 40.0)
+        warm_up = split.warm_up if scale != "tiny" else min(split.warm_up, 20.0)
         found = run(
             split.load, warm_up=warm_up, seconds=SECONDS[scale], tick=split.tick, seed=place, **split.limits, **tuning
         )
