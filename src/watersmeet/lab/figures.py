@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.lab.experiment import Findings, Panel
@@ -39,7 +40,7 @@ def draw(findings: Findings, title: str, path: Path) -> None:
             axes = figure.add_subplot(rows, columns, place)
             _draw_panel(axes, panel)
         _legend(figure)
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(fill(title, 62 * max(1, columns)), fontsize=10)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
         figure.savefig(path.with_suffix(".png"), dpi=75, metadata={"Software": None})

@@ -319,8 +319,8 @@ EXPERIMENTS = [
         "SSBJ at least 1.05 times MESHJOIN at every memory.",
         partial(over_memory, "weather"),
         partial(judge_rate, 1.05),
-        reason="The data are generated. A longitude that is hot in the stream is hot in the master table too, and "
-        "dear to cache.",
+        reason="The data are generated, and what is hot in the stream is hot in the master table too: SSBJ collects a "
+        "candidate's master rows for a cycle before it knows that they are too many, and that memory is spent in vain.",
     ),
     _experiment(
         "fig5f",

@@ -50,12 +50,12 @@ FIG9 = Split(
         "equal": ({"memory_split": "equal"}, 150.0),
     },
 )
-# Rates of 0 or 10 would stop a stream: with 9.5 offered on each, "max" leaves the other 0.5.
+# Rates of 0 or 10 would stop a stream: the operator's "left" and "right" leave the other one a twentieth.
 FIG10 = Split(
-    Load((9.5, 9.5), (400, 400), 100),
+    Load((20, 20), (400, 400), 100),
     {"on_overload": "shrink", "memory": 100 * ROW_BYTES, "service_rate": 10.0},
     250,
-    1.0,
+    0.5,
     {
         "Max A / Max rate A": ({"memory_split": "left", "shedding": "left"}, 0.5),
         "Max A / Max rate B": ({"memory_split": "left", "shedding": "right"}, 9.5),
