@@ -81,7 +81,7 @@ class Binding:
         register_join(self.who, directory, plan)
 
         frames = [_encode(source) for source in self.sources]
-        key_types = frames[0].key_types
+        key_types = [] if self._key_is_its_hash() else frames[0].key_types
         slots = Slots.assign(frames)
         union = self._control(session, directory, plan, key_types, slots)
         for index, source in enumerate(frames):
@@ -116,6 +116,11 @@ class Binding:
                 for i, f in enumerate(fields)
             )
         )
+
+    def _key_is_its_hash(self) -> bool:
+        """Whether the key can be had back from its hash, so that it need not travel (see `key_of_hash`)."""
+        plain = all(source.kind == "rows" and source.marker is None for source in self.sources)
+        return plain and not self.keep_null_keys and self.sources[0].key_types == [T.LongType()]
 
     def _fields(self) -> list[T.StructField]:
         return [column.field for column in self.output] + [extra[0] for extra in self.extra_output]
@@ -178,7 +183,7 @@ class Binding:
             number.alias("_input"),
             target.alias("_hash"),
             *self._clock(),
-            *names,
+            *([] if self._key_is_its_hash() else names),
             *slots.columns(index, payload),
         )
 

@@ -18,12 +18,13 @@ from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.runtime import run_batch
+from watersmeet.spark.key_of_hash import key_of_hash
 from watersmeet.state.directory import StateDir
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Spark reads one record batch at a time: large enough to be cheap, small enough not to matter.
-OUTPUT_ROWS = 1 << 17
+OUTPUT_ROWS = 1 << 15
 
 
 def task_function(job: str) -> BatchFunction:
@@ -136,11 +137,13 @@ def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table
 def _rows_of(
     spec: InputSpec, slots: list[int], table: pa.Table, hashes: np.ndarray[Any, Any], order: Indices
 ) -> pa.Table:
-    keys = [f"_k{i}" for i in range(len(spec.keys))]
-    wanted = take(table.select([*keys, *(f"_s{slot}" for slot in slots)]), order)
+    names = [n for n in table.column_names if n.startswith("_k")]
+    wanted = take(table.select([*names, *(f"_s{slot}" for slot in slots)]), order).columns
+    if not names:
+        wanted = [pa.chunked_array([pa.array(key_of_hash(hashes[order]))]), *wanted]
     schema = spec.schema
     # Only labels can differ: the session's time zone, large strings.
-    columns = [relabelled(one_chunk(c), f.type) for c, f in zip(wanted.columns, list(schema)[1:], strict=True)]
+    columns = [relabelled(one_chunk(c), f.type) for c, f in zip(wanted, list(schema)[1:], strict=True)]
     return pa.Table.from_arrays([pa.array(hashes[order]), *columns], schema=schema)
 
 
