@@ -1,4 +1,4 @@
-"""Rows as Arrow tables: hashing keys, ordering by hash, comparing keys, gathering.
+"""Rows as Arrow tables: hashing keys, ordering by hash, gathering.
 
 Inside the operators a table's columns have positional names, so no name that a user gives a column can clash
 with ours:
@@ -12,7 +12,7 @@ Everything here is vectorised; nothing loops over rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,6 @@ HASH = "_hash"
 
 Hashes = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
-
-# Matches are produced in blocks of this many pairs, so that a skewed key cannot fill the memory at once.
-BLOCK_ROWS = 1 << 18
 
 
 def key_name(index: int) -> str:
@@ -139,77 +136,6 @@ def relabelled(array: pa.Array, kind: pa.DataType) -> pa.Array:
         heads = 2
         children = [relabelled(array.values, kind.value_type)]
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:heads], array.null_count, 0, children)
-
-
-def match_blocks(left: Hashes, right: Hashes, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
-    """All pairs (i, j) with left[i] == right[j], for sorted inputs, in blocks of bounded size.
-
-    The shorter side is looked up in the longer one: sorted needles make `searchsorted` walk memory forwards.
-    """
-    if len(left) > len(right):
-        for j, i in match_blocks(right, left, block_rows):
-            yield i, j
-        return
-    if not len(left):
-        return
-    start = np.searchsorted(right, left, side="left")
-    hit = np.flatnonzero(right[np.minimum(start, len(right) - 1)] == left)
-    if not len(hit):
-        return
-    start = start[hit]
-    counts = np.searchsorted(right, left[hit], side="right") - start
-    ends = np.cumsum(counts)
-    for low in range(0, int(ends[-1]), block_rows):
-        high = min(low + block_rows, int(ends[-1]))
-        first, last = np.searchsorted(ends, (low, high - 1), side="right")
-        rows = slice(int(first), int(last) + 1)
-        begins = ends[rows] - counts[rows]  # flat position of each needle's first pair
-        taken = np.minimum(ends[rows], high) - np.maximum(begins, low)
-        i = np.repeat(hit[rows], taken)
-        j = np.arange(low, high) + np.repeat(start[rows] - begins, taken)
-        yield i, j
-
-
-def equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> npt.NDArray[np.bool_]:
-    """Which of the pairs (i, j) have equal keys, as Spark's join compares: NaN equals NaN, -0.0 equals 0.0."""
-    same = np.ones(len(i), dtype=np.bool_)
-    for name in key_names(left.schema):
-        same &= _equal(left.column(name), i, right.column(name), j)
-    return same
-
-
-def _equal(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
-    if left.null_count or right.null_count:  # a null equals nothing
-        present = np.asarray(numpy_of(pc.is_valid(left))[i] & numpy_of(pc.is_valid(right))[j])
-        a = pa.chunked_array([gather(left, pa.array(i[present]))])
-        b = pa.chunked_array([gather(right, pa.array(j[present]))])
-        both = np.arange(len(a))
-        result = np.zeros(len(i), dtype=np.bool_)
-        result[present] = _equal_present(a, both, b, both)
-        return result
-    return _equal_present(left, i, right, j)
-
-
-def _equal_present(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
-    kind = left.type
-    if pa.types.is_floating(kind):
-        a, b = numpy_of(left)[i], numpy_of(right)[j]
-        return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
-    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
-        width = pa.int64() if kind.bit_width == 64 else pa.int32() if kind.bit_width == 32 else kind
-        return np.asarray(numpy_of(one_chunk(left).view(width))[i] == numpy_of(one_chunk(right).view(width))[j])
-    equal = pc.equal(gather(left, pa.array(i)), gather(right, pa.array(j)))
-    return numpy_of(equal).astype(np.bool_)
-
-
-def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
-    """All pairs of rows with equal keys in two hash-sorted tables, in blocks of bounded size."""
-    for i, j in match_blocks(hashes_of(left), hashes_of(right), block_rows):
-        same = equal_keys(left, i, right, j)
-        if not same.all():
-            i, j = i[same], j[same]
-        if len(i):
-            yield i, j
 
 
 def drop_null_keys(table: pa.Table) -> pa.Table:

@@ -17,17 +17,15 @@ from watersmeet.arrow import (
     concat,
     data_bytes,
     drop_null_keys,
-    equal_keys,
     hash_keys,
     hashes_of,
-    match_blocks,
-    matches,
     merge_by_hash,
     relabelled,
     sort_by_hash,
     sort_order,
     take,
 )
+from watersmeet.matching import equal_keys, match_blocks, matches
 
 few_hashes = st.lists(st.integers(0, 12), max_size=40)
 any_hashes = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**63, 2**64 - 1]), max_size=60)

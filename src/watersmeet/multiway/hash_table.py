@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of
+from watersmeet.matching import equal_ranges
 from watersmeet.multiway.expiring_runs import ExpiringRuns
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import TieredRuns
@@ -100,15 +101,7 @@ def _look_back(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
 
 
 def _look_up(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
-    """Every needle looks for its first row; the few with several rows look for the last one too."""
-    last = len(hashes) - 1
-    start = np.searchsorted(hashes, needles)
-    i = np.flatnonzero(hashes[np.minimum(start, last)] == needles)
-    start = start[i]
-    several = np.flatnonzero((start < last) & (hashes[np.minimum(start + 1, last)] == needles[i]))
-    if not len(several):
-        return i, start
-    counts = np.ones(len(i), np.int64)
-    counts[several] = np.searchsorted(hashes, needles[i[several]], side="right") - start[several]
+    """Every needle looks for its rows."""
+    i, start, counts = equal_ranges(needles, hashes)
     begins = np.cumsum(counts) - counts
     return np.repeat(i, counts), np.arange(int(counts.sum())) + np.repeat(start - begins, counts)

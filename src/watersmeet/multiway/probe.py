@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, equal_keys, take
+from watersmeet.arrow import Hashes, Indices, take
+from watersmeet.matching import equal_keys
 from watersmeet.multiway.hash_table import HashTable, find
 
 

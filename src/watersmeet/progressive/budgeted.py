@@ -31,8 +31,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, matches, merge_by_hash, sort_by_hash
+from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, merge_by_hash, sort_by_hash
 from watersmeet.estimate.arrival_rate import ArrivalRates
+from watersmeet.matching import matches
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks, overlapping

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hashes_of, matches, merge_by_hash
+from watersmeet.arrow import hashes_of, merge_by_hash
+from watersmeet.matching import matches
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.duplicates import ATS, DTS, departing, new_in_md_task, spilled_schema, times
 from watersmeet.progressive.expected import ExpectedResults

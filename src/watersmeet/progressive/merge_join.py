@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, equal_keys, hashes_of, match_blocks, sort_order, take
+from watersmeet.arrow import Hashes, Indices, hashes_of, sort_order, take
+from watersmeet.matching import equal_keys, match_blocks
 from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
 
 # Rows of the left and the right input that make up results: tables, and row numbers in them.

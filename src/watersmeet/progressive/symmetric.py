@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from watersmeet.arrow import drop_null_keys, matches, sort_by_hash
+from watersmeet.arrow import drop_null_keys, sort_by_hash
+from watersmeet.matching import matches
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.state.run import resident_run

@@ -22,16 +22,15 @@ from watersmeet.arrow import (
     HASH,
     Hashes,
     Indices,
-    equal_keys,
     hash_keys,
     hashes_of,
     key_name,
-    match_blocks,
     merge_by_hash,
     numpy_of,
     sort_order,
     take,
 )
+from watersmeet.matching import equal_keys, match_blocks
 from watersmeet.punctuated.grouping import first_of_each, group_ids
 from watersmeet.punctuated.intervals import GROWTH, Intervals, Mask, Sources, batches
 from watersmeet.punctuated.ordering import Ordering

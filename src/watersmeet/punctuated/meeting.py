@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, matches, merge_by_hash
+from watersmeet.arrow import Indices, merge_by_hash
+from watersmeet.matching import matches
 from watersmeet.plan import JoinPlan
 from watersmeet.projection import Projection
 from watersmeet.punctuated.intervals import Mask

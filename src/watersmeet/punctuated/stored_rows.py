@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, gather, key_name, matches, merge_by_hash, numpy_of, take
+from watersmeet.arrow import Indices, gather, key_name, merge_by_hash, numpy_of, take
+from watersmeet.matching import matches
 from watersmeet.punctuated.intervals import Intervals, Mask
 from watersmeet.punctuated.ordering import Codes, Ordering
 from watersmeet.state.buckets import Buckets

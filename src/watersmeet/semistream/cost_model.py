@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, matches, sort_by_hash, take
+from watersmeet.arrow import hash_keys, sort_by_hash, take
+from watersmeet.matching import matches
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.state.directory import StateDir
 

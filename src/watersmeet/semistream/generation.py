@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, matches, numpy_of, take
+from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of, take
+from watersmeet.matching import matches
 from watersmeet.metrics import Metrics
 from watersmeet.projection import Projection
 from watersmeet.semistream.cache import LABELS, Cache

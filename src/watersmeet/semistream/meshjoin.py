@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, concat, equal_keys, hashes_of, match_blocks, numpy_of, sort_order, take
+from watersmeet.arrow import Hashes, Indices, concat, hashes_of, numpy_of, sort_order, take
+from watersmeet.matching import equal_keys, match_blocks
 from watersmeet.semistream.generation import ARRIVED, WAITING, Generation, Mask, Setting
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.row_sizes import Sizes, row_bytes

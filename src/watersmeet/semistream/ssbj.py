@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, hashes_of, matches, numpy_of, take
+from watersmeet.arrow import Hashes, hashes_of, numpy_of, take
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
+from watersmeet.matching import matches
 from watersmeet.semistream.cache import ENTRY_BYTES, contains
 from watersmeet.semistream.generation import Mask, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition

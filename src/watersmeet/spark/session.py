@@ -16,6 +16,9 @@ JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
     "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
+    # The C library would give every large array back to the system and fault it in again, page by page.
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
 
 

@@ -6,9 +6,6 @@ among them those within reach of its time are adjacent too.
     hash     3   3   3   3   7   7   9
     time    10  14  15  31   2  40   6        a row (3, 15) that reaches from -5 to +5 finds the rows 0 to 2
             |-------|
-
-A row whose key does not occur on the other side is dropped before the search by a bitmap over the top bits of the
-hashes: 2 ns a row where a binary search costs 100.
 """
 
 from __future__ import annotations
@@ -19,16 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.arrow import BLOCK_ROWS, Hashes, Indices, sort_order
+from watersmeet.arrow import Hashes, Indices, sort_order
+from watersmeet.matching import BLOCK_ROWS, equal_ranges, expand, known_among
 
 Times = npt.NDArray[np.int64]
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4
-# Filters have 32 times as many bits as keys, so that 3 % of the others pass, and stay within the processor's cache.
-FILTER_SPARE_BITS, FILTER_MIN_BITS, FILTER_MAX_BITS = 5, 10, 20
-# Below this, a binary search of every row is cheaper than making a filter.
-FILTER_WORTHWHILE = 256
 
 
 @dataclass(frozen=True)
@@ -95,15 +89,6 @@ def order_times(rows: Indices, hashes: Hashes, times: Times) -> Indices:
     return rows
 
 
-def scan(hashes: Hashes, wanted: Hashes) -> Indices:
-    """The positions of `hashes` that may be among `wanted`: all that are, and few others."""
-    bits = min(max(len(wanted).bit_length() + FILTER_SPARE_BITS, FILTER_MIN_BITS), FILTER_MAX_BITS)
-    shift = np.uint64(64 - bits)
-    present = np.zeros(1 << bits, dtype=np.bool_)
-    present[(wanted >> shift).view(np.int64)] = True
-    return np.flatnonzero(present.take((hashes >> shift).view(np.int64)))
-
-
 def pairs(
     left: Ordered, right: Ordered, reach: Reach, block_rows: int = BLOCK_ROWS
 ) -> Iterator[tuple[Indices, Indices]]:
@@ -117,22 +102,17 @@ def pairs(
         return
     if not len(left.hashes):
         return
-    if len(left.hashes) > FILTER_WORTHWHILE:
-        known = scan(left.hashes, right.hashes)
-        if len(known) < len(left.hashes) // 2:
-            left = left.select(known)
-    start = np.searchsorted(right.hashes, left.hashes, side="left")
-    hit = np.flatnonzero(right.hashes[np.minimum(start, len(right.hashes) - 1)] == left.hashes)
-    if not len(hit):
-        return
-    start = start[hit]
-    stop = np.searchsorted(right.hashes, left.hashes[hit], side="right")
-    narrowed = int((stop - start).sum()) > NARROW * len(hit)
+    known = known_among(left.hashes, right.hashes)
+    if known is not None:
+        left = left.select(known)
+    hit, start, counts = equal_ranges(left.hashes, right.hashes)
+    stop = start + counts
+    narrowed = int(counts.sum()) > NARROW * len(hit)
     if narrowed:
         times = left.times[hit]
         start = _first(right.times, start, stop, times + reach.low)
         stop = _first(right.times, start, stop, times + reach.high + 1)
-    for i, j in _expand(hit, start, stop - start, block_rows):
+    for i, j in expand(hit, start, stop - start, block_rows):
         if not narrowed:
             apart = right.times[j] - left.times[i]
             near = (apart >= reach.low) & (apart <= reach.high)
@@ -152,19 +132,6 @@ def _first(times: Times, start: Indices, stop: Indices, wanted: Times) -> Indice
         after = open_ & ~before
         high[after] = middle[after]
     return low
-
-
-def _expand(rows: Indices, start: Indices, counts: Indices, block_rows: int) -> Iterator[tuple[Indices, Indices]]:
-    """All pairs (rows[n], start[n] + c) for c < counts[n], in blocks."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1])
-    for low in range(0, total, block_rows):
-        high = min(low + block_rows, total)
-        first, last = np.searchsorted(ends, (low, high - 1), side="right")
-        some = slice(int(first), int(last) + 1)
-        begins = ends[some] - counts[some]  # flat position of each row's first pair
-        taken = np.minimum(ends[some], high) - np.maximum(begins, low)
-        yield np.repeat(rows[some], taken), np.arange(low, high) + np.repeat(start[some] - begins, taken)
 
 
 def distinct(hashes: Hashes, sample: int = 4096) -> int:

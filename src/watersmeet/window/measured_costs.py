@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from watersmeet.arrow import hash_keys, hashes_of, take
 from watersmeet.estimate.calibration import calibrate, load, nanoseconds, per_row
+from watersmeet.matching import scan
 from watersmeet.window.batch_costs import KernelCosts
-from watersmeet.window.kernels import Ordered, Reach, merge_order, order, pairs, scan
+from watersmeet.window.kernels import Ordered, Reach, merge_order, order, pairs
 from watersmeet.window.stored_window import Rows
 from watersmeet.window.times import times_of
 

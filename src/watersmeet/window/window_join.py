@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import Indices, drop_null_keys, equal_keys
+from watersmeet.arrow import Indices, drop_null_keys
+from watersmeet.matching import equal_keys
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.state.space import RunSpace

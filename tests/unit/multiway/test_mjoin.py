@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import BLOCK_ROWS, hash_keys
+from watersmeet.arrow import hash_keys
 from watersmeet.errors import FanOutError
+from watersmeet.matching import BLOCK_ROWS
 from watersmeet.multiway.mjoin import MJoin
 from watersmeet.multiway.timeline import timed_batch
 from watersmeet.operator import Batch, advance

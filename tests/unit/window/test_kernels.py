@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from watersmeet.matching import scan
 from watersmeet.window import kernels
-from watersmeet.window.kernels import Ordered, Reach, distinct, distinct_in, merge_order, order, pairs, scan
+from watersmeet.window.kernels import Ordered, Reach, distinct, distinct_in, merge_order, order, pairs
 
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(-20, 20)), max_size=60)
 
@@ -60,7 +61,7 @@ def test_a_scan_misses_nothing_and_lets_little_through() -> None:
 def test_a_hot_key_makes_no_more_pairs_than_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 rows of one key over a long time: 100 million pairs of equal keys, of which few are near each other."""
     made = 0
-    expand = kernels._expand
+    expand = kernels.expand
 
     def counted(*arguments: object) -> object:
         nonlocal made
@@ -68,7 +69,7 @@ def test_a_hot_key_makes_no_more_pairs_than_results(monkeypatch: pytest.MonkeyPa
             made += len(i)
             yield i, j
 
-    monkeypatch.setattr(kernels, "_expand", counted)
+    monkeypatch.setattr(kernels, "expand", counted)
     side = order(np.full(10_000, 7, np.uint64), np.arange(10_000, dtype=np.int64))
     results = sum(len(i) for i, _ in pairs(side, side, Reach(-2, 2)))
     assert results == made == 10_000 * 5 - 6
