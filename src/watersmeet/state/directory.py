@@ -14,7 +14,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -24,6 +24,16 @@ from watersmeet.errors import CorruptStateError, StateDirError
 
 JOIN_FILE = "join.json"
 CONTROL = "control"
+
+
+class OutputStream(Protocol):
+    """What a file is written through."""
+
+    def write(self, content: Any) -> object:
+        """Append bytes."""
+
+    def close(self) -> None:
+        """Complete the file."""
 
 
 class StateDir:
@@ -97,11 +107,17 @@ class StateDir:
             target = Path(self.path(name))
             # A leading dot hides the file from Spark, which reads the control directory as a source.
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-            temporary.write_bytes(content)
-            temporary.replace(target)
+            self._write_whole(temporary, content)
+            self._rename(temporary, target)
         else:
             with self.fs.open_output_stream(self.path(name), compression=None) as stream:
                 stream.write(content)
+
+    def _write_whole(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+
+    def _rename(self, path: Path, target: Path) -> None:
+        path.replace(target)
 
     def write_arrow(
         self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None
@@ -114,8 +130,11 @@ class StateDir:
 
     def arrow_writer(self, name: str, schema: pa.Schema, compression: str | None) -> ArrowWriter:
         """An Arrow IPC file that is written batch by batch."""
-        stream = self.fs.open_output_stream(self.path(name), compression=None)
-        return ArrowWriter(stream, schema, compression)
+        return ArrowWriter(self._open_output(name), schema, compression)
+
+    def _open_output(self, name: str) -> OutputStream:
+        stream: OutputStream = self.fs.open_output_stream(self.path(name), compression=None)
+        return stream
 
     def delete(self, name: str) -> None:
         """Delete a file; another attempt may have been quicker."""
@@ -136,10 +155,11 @@ class StateDir:
 class ArrowWriter:
     """An Arrow IPC file in the making. A file that is not closed belongs to no version and is collected later."""
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, compression: str | None) -> None:
+    def __init__(self, stream: OutputStream, schema: pa.Schema, compression: str | None) -> None:
         self._stream = stream
         self._sink = _ChecksummedSink(stream.write)
-        options = pa.ipc.IpcWriteOptions(compression=compression)
+        # Pages are small and other tasks have the other cores: handing columns to threads costs more than it saves.
+        options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, "w"), schema, options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -34,6 +34,7 @@ KEEP = 3
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
+_TEMPORARY_SEGMENT = re.compile(r"\.metrics-(\d{6})\.json\.\w+\.tmp$")
 
 
 @dataclass
@@ -267,8 +268,8 @@ class PartitionStore:
             if version <= horizon:
                 self.directory.delete(f"{self.folder}/{name}")
         for name in names:
-            match = _RUN.match(name) or _TEMPORARY.match(name)
-            if match and int(match[1]) <= horizon and name not in alive:
+            written = _batch_of(name)
+            if written is not None and written <= horizon and name not in alive:
                 self.directory.delete(f"{self.folder}/{name}")
 
     def _manifest_name(self, version: int) -> str:
@@ -340,6 +341,15 @@ class PartitionStore:
             found="two joins of one query",
             hint="Give every join a state directory of its own.",
         )
+
+
+def _batch_of(name: str) -> int | None:
+    """The batch in which a run file, or a file that a dead attempt left half-made, was written; None for others."""
+    if match := _RUN.match(name) or _TEMPORARY.match(name):
+        return int(match[1])
+    if match := _TEMPORARY_SEGMENT.match(name):
+        return (int(match[1]) + 1) * SEGMENT - 1
+    return None
 
 
 def _single_batch(table: pa.Table) -> pa.RecordBatch:
