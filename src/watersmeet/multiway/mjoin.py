@@ -75,7 +75,7 @@ class MJoin(Operator):
         self.projection = plan.projection
         self.estimates = Selectivities(len(self.names))
         self.newest: list[int | None] = [None for _ in self.names]  # the newest time seen
-        self.tables = [self._table() for _ in self.names]
+        self.tables = [self._table(index) for index in range(len(self.names))]
         needed = [(column.input, column.column) for column in plan.output] + list(self.options.time.items())
         self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
 
@@ -261,23 +261,23 @@ class MJoin(Operator):
         table, oldest = self.tables[index], self._oldest_needed(index)
         if oldest == inf:
             dropped = table.runs.rows
-            table.runs = self._no_runs()
+            table.runs = self._runs(index)
             return dropped
         return table.runs.expire(oldest) if isinstance(table.runs, ExpiringRuns) else 0
 
     def _time(self, index: int) -> str:
         return self.options.time[self.names[index]]
 
-    def _table(self) -> HashTable:
-        return HashTable(self._no_runs())
+    def _table(self, index: int) -> HashTable:
+        return HashTable(self._runs(index))
 
-    def _no_runs(self, runs: Sequence[Run] = ()) -> TieredRuns | ExpiringRuns:
+    def _runs(self, index: int, runs: Sequence[Run] = ()) -> TieredRuns | ExpiringRuns:
         window = self.options.window
-        return TieredRuns(runs) if window is None else ExpiringRuns(runs, window=window)
+        return TieredRuns(runs, lag=index) if window is None else ExpiringRuns(runs, window=window)
 
     def finish(self) -> Iterator[pa.Table]:
         """Nothing is owed: every combination was reported when its last row came."""
-        self.tables = [self._table() for _ in self.names]
+        self.tables = [self._table(index) for index in range(len(self.names))]
         return iter(())
 
     def save(self) -> OperatorState:
@@ -289,7 +289,7 @@ class MJoin(Operator):
 
     def restore(self, state: OperatorState) -> None:
         """Sort the runs by input."""
-        for name, table in zip(self.names, self.tables, strict=True):
-            table.runs = self._no_runs([run for run in state.runs if run.label == name])
+        for index, name in enumerate(self.names):
+            self.tables[index].runs = self._runs(index, [run for run in state.runs if run.label == name])
         self.estimates = Selectivities.from_dict(state.values["estimates"])
         self.newest = list(state.values["newest"])

@@ -242,17 +242,14 @@ class BudgetedJoin(Operator):
 
     def md_task(self, index: int, bucket: int) -> Task:
         """The task that joins what an input has in memory with what the other one has on disk."""
-        segments = self.spilled.segments(1 - index, bucket)
-        pages = sum(len(segment.pages) for segment in segments)
-        cost = md_cost(len(segments), pages, self.options.random_page_cost, self.options.sequential_page_cost)
+        runs, pages = self.spilled.extent(1 - index, bucket)
+        cost = md_cost(runs, pages, self.options.random_page_cost, self.options.sequential_page_cost)
         return Task("md", bucket, index, float(self.expected.memory[index, bucket]) * self._match_probability(), cost)
 
     def dd_task(self, bucket: int) -> Task:
         """The task that joins what both inputs have on disk."""
-        segments = [self.spilled.segments(index, bucket) for index in (0, 1)]
-        runs = (len(segments[0]), len(segments[1]))
-        pages = (sum(len(part.pages) for part in segments[0]), sum(len(part.pages) for part in segments[1]))
-        cost = dd_cost(runs, pages, self.options.fan_in, self.options.random_page_cost)
+        left, right = (self.spilled.extent(index, bucket) for index in (0, 1))
+        cost = dd_cost((left[0], right[0]), (left[1], right[1]), self.options.fan_in, self.options.random_page_cost)
         return Task("dd", bucket, None, float(self.expected.disk[bucket]) * self._match_probability(), cost)
 
     def _match_probability(self) -> float:

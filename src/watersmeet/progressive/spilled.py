@@ -62,6 +62,7 @@ class SpilledRows:
         self.counts: Counts = np.zeros((2, buckets), np.int64)
         self.next_serial = 0
         self._directories: dict[int, dict[int, tuple[tuple[int, ...], int]]] = {}
+        self._extents: dict[tuple[int, int], tuple[int, int]] = {}
 
     def restore(self, runs: Iterable[Run], saved: dict[str, Any]) -> None:
         """Take up what `save` returned."""
@@ -92,6 +93,7 @@ class SpilledRows:
     def add_unit(self, bucket: int, unit: Unit) -> None:
         """Segments that have met."""
         self.units[bucket].append(unit)
+        self._changed(bucket)
         for index in (0, 1):
             if (serial := unit[index]) is not None:
                 self.counts[index, bucket] += self.segment(serial, bucket).rows
@@ -102,6 +104,7 @@ class SpilledRows:
         for serial in sorted(gone - {whole.left, whole.right}):
             self._drop(serial, bucket)
         self.units[bucket] = [unit for unit in self.units[bucket] if unit not in parts] + [whole]
+        self._changed(bucket)
 
     def segment(self, serial: int, bucket: int) -> Segment:
         """A bucket's share of a run."""
@@ -112,6 +115,19 @@ class SpilledRows:
         """All segments of one input in a bucket, the oldest first."""
         serials = (unit[index] for unit in self.units[bucket])
         return [self.segment(serial, bucket) for serial in serials if serial is not None]
+
+    def extent(self, index: int, bucket: int) -> tuple[int, int]:
+        """Segments and pages of one input in a bucket. Kept, because every task is weighed again after each task."""
+        known = self._extents.get((index, bucket))
+        if known is None:
+            segments = self.segments(index, bucket)
+            known = len(segments), sum(len(segment.pages) for segment in segments)
+            self._extents[index, bucket] = known
+        return known
+
+    def _changed(self, bucket: int) -> None:
+        for index in (0, 1):
+            self._extents.pop((index, bucket), None)
 
     def unmatched_pairs(self, bucket: int, resident: tuple[int, int] = (0, 0)) -> int:
         """Pairs of rows that have not met; `resident` rows count as one more unit."""
@@ -130,6 +146,7 @@ class SpilledRows:
                     self._drop(serial, bucket)
         self.units[bucket] = []
         self.counts[:, bucket] = 0
+        self._changed(bucket)
 
     @property
     def nbytes(self) -> int:

@@ -8,7 +8,7 @@ Cost          per batch of b rows: one sort of b, a merge with each of O(log sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from watersmeet.arrow import drop_null_keys, sort_by_hash
 from watersmeet.matching import matches
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.state.run import resident_run
+from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import RunSpace
 from watersmeet.state.tiers import TieredRuns
 
@@ -29,7 +29,7 @@ class SymmetricJoin(Operator):
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
         self.left, self.right = (spec.name for spec in plan.inputs)
-        self.stored = {spec.name: TieredRuns() for spec in plan.inputs}
+        self.stored = {spec.name: self._tiers(spec.name) for spec in plan.inputs}
         self.projection = plan.projection
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
@@ -60,7 +60,7 @@ class SymmetricJoin(Operator):
 
     def finish(self) -> Iterator[pa.Table]:
         """Nothing is owed: every pair was reported when its later row came."""
-        self.stored = {name: TieredRuns() for name in self.stored}
+        self.stored = {name: self._tiers(name) for name in self.stored}
         return iter(())
 
     def save(self) -> OperatorState:
@@ -76,4 +76,7 @@ class SymmetricJoin(Operator):
     def restore(self, state: OperatorState) -> None:
         """Sort the runs by input."""
         for name in self.stored:
-            self.stored[name] = TieredRuns(run for run in state.runs if run.label == name)
+            self.stored[name] = self._tiers(name, (run for run in state.runs if run.label == name))
+
+    def _tiers(self, name: str, runs: Iterable[Run] = ()) -> TieredRuns:
+        return TieredRuns(runs, lag=0 if name == self.left else 1)

@@ -5,6 +5,7 @@ Protocol      a hash for which many bytes wait gets a *collector* at the start o
               gathers every master row of the hash with its chunk, whether or not rows wait for it. Then m is exact,
               the inequality is decided once more with it, and the hash is admitted whole. Its waiting rows are given
               just the collected rows of chunks they have not seen, (chunk - e) mod k >= s - e, and leave.
+              A collector whose rows outweigh the waiting ones before that is given up: m can only grow.
               A row that leaves after k steps without having met its hash proves that there are no such master rows:
               the absence is cached if it pays.
 Cost          as MESHJOIN for the rows that wait; per step one more probe for the collectors.
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, hashes_of, numpy_of, take
@@ -33,7 +35,7 @@ from watersmeet.state.run import Run, resident_run
 from watersmeet.state.tiers import TieredRuns
 
 COLLECT_KEYS, COLLECT_ROWS = "collect.keys", "collect.rows"
-CHUNK = "_chunk"
+CHUNK, COLLECTED = "_chunk", "_collected"
 # Keys are judged for eviction after this many cycles, every `EVICT_EVERY` cycles.
 RESIDENCE, EVICT_EVERY = 3, 4
 # Collectors start at most this often in a cycle, so that few groups of them are under way at a time.
@@ -49,9 +51,45 @@ class Collectors:
         self.rows = rows
 
     @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The bytes collected so far for each key."""
+        return numpy_of(self.keys.table.column(COLLECTED))
+
+    def collect(self, rows: pa.Table, sizes: Amounts, chunk: int) -> None:
+        """Take the rows of a chunk."""
+        self.rows.add(resident_run(COLLECT_ROWS, rows, oldest=chunk, newest=chunk))
+        self._become(self.keys.hashes, self.sizes + sizes.astype(np.int64))
+
+    def give_up(self, hopeless: Mask) -> None:
+        """Forget some of the keys and their rows."""
+        gone = self.keys.hashes[hopeless]
+        self._become(self.keys.hashes[~hopeless], self.sizes[~hopeless])
+        left = [(run, ~contains(gone, run.hashes)) for run in self.rows.runs]
+        kept = [
+            (run, run.table if stays.all() else take(run.table, np.flatnonzero(stays)))
+            for run, stays in left
+            if stays.any()
+        ]
+        self.rows = TieredRuns(
+            run
+            if table is run.table
+            else resident_run(COLLECT_ROWS, table, oldest=run.oldest, newest=run.newest, **run.attributes)
+            for run, table in kept
+        )
+
+    def _become(self, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> None:
+        self.keys = collector_keys(hashes, sizes, self.keys.oldest, self.start)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of keys and rows."""
         return self.keys.nbytes + self.rows.nbytes
+
+
+def collector_keys(hashes: Hashes, sizes: npt.NDArray[np.int64], batch: int, start: int) -> Run:
+    """The keys of collectors, each with the bytes collected so far."""
+    table = pa.table({"_hash": pa.array(hashes), COLLECTED: pa.array(sizes)})
+    return resident_run(COLLECT_KEYS, table, oldest=batch, newest=batch, start=start)
 
 
 class SsbjGeneration(MeshGeneration):
@@ -94,20 +132,28 @@ class SsbjGeneration(MeshGeneration):
         price = self.setting.options.switching_factor * (ENTRY_BYTES + self.table.mean_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
-            keys = resident_run(
-                COLLECT_KEYS, pa.table({"_hash": pa.array(hashes)}), oldest=batch, newest=batch, start=self.step
-            )
+            keys = collector_keys(hashes, np.zeros(len(hashes), np.int64), batch, self.step)
             self.collectors.append(Collectors(self.step, keys, TieredRuns()))
 
     def passes(self, chunk: pa.Table, number: int) -> None:
         """Collectors under way take their rows from the chunk."""
         for each in self.collectors:
             if self.step - each.start < self.table.count:
-                rows, _ = rows_with(chunk, each.keys.hashes)
+                rows, counts = rows_with(chunk, each.keys.hashes)
                 if rows.num_rows:
+                    sizes = group_sums(row_bytes(rows), counts)
                     place = pa.array(np.full(rows.num_rows, number, np.int32))
-                    rows = rows.append_column(CHUNK, place)
-                    each.rows.add(resident_run(COLLECT_ROWS, rows, oldest=number, newest=number))
+                    each.collect(rows.append_column(CHUNK, place), sizes, number)
+
+    def _give_up_collectors(self) -> None:
+        """The inequality can only get worse for a key as its rows are found: stop once it fails."""
+        factor = self.setting.options.switching_factor
+        for each in self.collectors:
+            hopeless = self._waiting_bytes_of(each.keys.hashes) <= factor * (each.sizes + ENTRY_BYTES)
+            if hopeless.any():
+                self.setting.metrics.count("collectors_given_up", int(hopeless.sum()))
+                each.give_up(hopeless)
+        self.collectors = [each for each in self.collectors if each.keys.rows]
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
@@ -187,6 +233,7 @@ class SsbjGeneration(MeshGeneration):
     def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
         """Move keys into the cache, and every few cycles out."""
         yield from self._complete_collectors(batch)
+        self._give_up_collectors()
         yield from self._admit_absences(batch)
         cycle = max(self.table.count / self.pace, 1.0)
         if batch >= self.cache.window + EVICT_EVERY * cycle:

@@ -9,6 +9,9 @@ ever larger merge would.
     level 0   o o o            one more makes four: merged with the level 1 runs if they are then four too
     level 1   OO OO OO
     level 2   OOOOOOOO
+
+Inputs that get a run in every batch would all merge in the same batch. `lag` lets one wait for so many more runs, so
+that their merges fall into different batches.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ class TieredRuns:
         fanout: int = FANOUT,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
+        lag: int = 0,
         merge: Callable[[list[Run]], Run] | None = None,
     ) -> None:
         self.runs = list(runs)
         self.fanout = fanout
         self.max_rows = max_rows
         self.max_bytes = max_bytes
+        self.lag = lag % fanout
         self.merge = merge or merge_runs
 
     @property
@@ -59,8 +64,8 @@ class TieredRuns:
         return self._merge()
 
     def _merge(self) -> int:
-        level, chosen = 0, self._at(0)
-        if len(chosen) < self.fanout:
+        level, chosen = 0, self._at(0)[: self.fanout]
+        if len(self._at(0)) < self.fanout + self.lag:
             return 0
         while True:
             above = self._at(level + 1)

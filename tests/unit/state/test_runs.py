@@ -125,6 +125,17 @@ def test_tiers_keep_all_rows_in_few_runs(sizes: list[int], fanout: int, max_rows
     assert tiers.nbytes == sum(run.nbytes for run in tiers.runs)
 
 
+def test_inputs_that_lag_merge_in_batches_of_their_own() -> None:
+    inputs = [TieredRuns(lag=lag) for lag in range(4)]
+    merges: list[list[int]] = [[] for _ in inputs]
+    for batch in range(40):
+        for tiers, when in zip(inputs, merges, strict=True):
+            if tiers.add(run_of([batch], batch)):
+                when.append(batch)
+    assert merges == [list(range(3 + lag, 40, 4)) for lag in range(4)]
+    assert all(tiers.rows == 40 for tiers in inputs)
+
+
 def test_merged_runs_span_the_batches_of_their_parts() -> None:
     tiers = TieredRuns(fanout=2)
     for batch in range(4, 8):
