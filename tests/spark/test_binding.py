@@ -223,3 +223,16 @@ def test_state_in_another_place_relative_to_the_driver(
     streams.start(joined).awaitTermination()
     assert streams.output() == streams.answer()
     assert (tmp_path / "relative" / "part-00000").is_dir()
+
+
+def test_a_session_that_would_read_everything_in_one_batch_is_pointed_out(spark: SparkSession, tmp_path: Path) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "false")
+    left, right = (session.readStream.schema("k long").parquet(_folder(tmp_path / side)) for side in ("left", "right"))
+    with pytest.warns(UserWarning, match=r"triggerAvailableNowWrapper\.enabled"):
+        wm.progressive_join(left, right, on="k", state_dir=tmp_path / "state", memory="1 MB")
+
+
+def _folder(path: Path) -> str:
+    path.mkdir()
+    return str(path)

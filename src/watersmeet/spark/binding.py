@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -32,6 +33,7 @@ from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.projection import OutputColumn
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
 from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
+from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
@@ -88,6 +90,7 @@ class Binding:
             number = _numbers_when_marked(frames).get(index, index)
             union = union.unionByName(self._rows(index, source, slots, partitions, number))
         if self.tick:
+            _warn_of_one_batch(self.who, session)
             ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
             # One row is enough to make a batch happen; where the operator reads the clock, every partition needs one.
             where = F.explode(_everywhere(partitions)) if self.clock else F.lit(0).cast("long")
@@ -212,6 +215,16 @@ class Binding:
     def _clock(self) -> list[Column]:
         # One value per micro-batch, replayed when Spark repeats the batch.
         return [F.unix_micros(F.current_timestamp()).alias("_time")] if self.clock else []
+
+
+def _warn_of_one_batch(who: str, session: SparkSession) -> None:
+    if session.conf.get(AVAILABLE_NOW_WRAPPER, "false") != "true":
+        warnings.warn(
+            f"{who} uses a clock of its own, a source for which Spark reads everything in one single micro-batch under "
+            f'trigger(availableNow=True), whatever maxFilesPerTrigger says: set {AVAILABLE_NOW_WRAPPER} to "true" in '
+            "the session (watersmeet.local_session does) before the query starts",
+            stacklevel=4,
+        )
 
 
 def _identity() -> BatchFunction:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
 # What a join needs of any session to be fast.
 JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Any other limit makes Spark add up the size of the whole batch again after every row it writes.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
-    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
+    AVAILABLE_NOW_WRAPPER: "true",
     # The C library would give every large array back to the system and fault it in again, page by page.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(128 << 20),
