@@ -37,7 +37,7 @@ class Figure:
     windows: tuple[float, float]
     keys: int
     tick: float  # seconds between micro-batches
-    warm_up: int  # seconds until the windows are full
+    warm_up: int  # seconds until the windows are full, the longest that a strategy may choose
     limits: dict[str, Any]
     strategies: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ FIGURES = [
         },
     ),
     Figure(
-        "10: service rate 10 and memory for 100 rows", (20, 20), (400, 400), 100, 0.2, 250,
+        "10: service rate 10 and memory for 100 rows", (20, 20), (400, 400), 100, 0.2, 450,
         {"on_overload": "shrink", "memory": 100 * ROW_BYTES, "service_rate": 10.0},
         {
             "window A, rate A": {"memory_split": "left", "shedding": "left"},
