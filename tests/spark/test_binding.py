@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkConf
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import watersmeet as wm
 from watersmeet.errors import StateDirError
+from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 
@@ -236,3 +239,14 @@ def test_a_session_that_would_read_everything_in_one_batch_is_pointed_out(spark:
 def _folder(path: Path) -> str:
     path.mkdir()
     return str(path)
+
+
+def test_partitions_are_the_cores_unless_the_session_says_otherwise(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "7")
+    assert default_partitions(session) == 7
+    unset = SimpleNamespace(
+        conf=SimpleNamespace(get=lambda _: "200"),
+        sparkContext=SimpleNamespace(getConf=lambda: SparkConf(loadDefaults=False), defaultParallelism=3),
+    )
+    assert default_partitions(unset) == 3  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.projection import OutputColumn
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
 from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
-from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER
+from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER, default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
@@ -133,7 +133,7 @@ class Binding:
             raise OptionError(
                 self.who, expected="partitions >= 1", found=repr(self.partitions), hint="Leave it out for the default."
             )
-        default = recorded_partitions(directory) or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        default = recorded_partitions(directory) or default_partitions(session)
         return self.partitions or default
 
     def _plan(self, rows: Sequence[Source], key_types: Sequence[T.DataType], partitions: int) -> JoinPlan:

@@ -24,6 +24,7 @@ from watersmeet.semistream.master_table import Chunk, Description, Layout, Maste
 from watersmeet.semistream.master_writer import PartitionWriter, publish_version
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
+from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
 
 SPARK_HASH = "xxhash64"
@@ -41,9 +42,9 @@ def prepare_master(
     """Write a DataFrame as the first version of a master table for `semi_stream_join`; returns the version's number.
 
     `on` names the key columns; rows with a null key match nothing and are left out. `partitions` (by default
-    `spark.sql.shuffle.partitions`) is the number of partitions that every join with the table will have. With
-    `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read; `layout="arrival"`
-    saves the sort and can only be read with `policy="ssbj"` or `"mesh"`.
+    `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that every join with the table
+    will have. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read;
+    `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(spark.read.parquet("parts"), on="part_id", path="masters/parts")  # doctest: +SKIP
@@ -62,7 +63,7 @@ def prepare_master(
         )
     names = [on] if isinstance(on, str) else list(on)
     source = _source(who, df, names)
-    count = partitions or int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",
         tuple(arrow_type(encoded_type(kind)) for kind in source.key_types),

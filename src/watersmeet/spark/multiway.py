@@ -56,7 +56,8 @@ def multiway_join(
         lateness: With `window`, how far behind its input's newest time a row may come and still meet all its partners.
         slices: Into how many slices `"timestamp"` and `"round_robin"` cut a micro-batch.
         max_results: Most results that one micro-batch of one partition may give; more is a `FanOutError`.
-        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
+            fixed once the query has run.
 
     >>> import watersmeet as wm
     >>> joined = wm.multiway_join([a, b, c], on="k", state_dir="state/abc")  # doctest: +SKIP

@@ -50,7 +50,8 @@ def progressive_join(
             `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
         idle_after: How long both inputs must be silent before idle batches work on what is on disk.
         buckets: Into how many buckets the keys of a partition are divided; fixed once the query has run.
-        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
+            fixed once the query has run.
         **tuning: The other fields of `ProgressiveOptions`: `idle_pages`, `page_rows`, `flush_share`, `fan_in`, `decay`,
             `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
 

@@ -97,7 +97,8 @@ def punctuated_join(
         propagate: Name of an output column that carries punctuations of the output; null in results.
         buckets: Into how many buckets a partition's rows are spilled.
         idle_pages: How many pages of spilled rows an idle micro-batch may read.
-        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
+            fixed once the query has run.
 
     >>> import watersmeet as wm
     >>> wm.punctuated_join(

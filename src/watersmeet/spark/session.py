@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
+SPARK_DEFAULT = 200  # of spark.sql.shuffle.partitions
+
 # What a join needs of any session to be fast.
 JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -22,6 +24,18 @@ JOIN_SETTINGS = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
+
+
+def default_partitions(session: SparkSession) -> int:
+    """`spark.sql.shuffle.partitions` where it has been set, else one key partition per core.
+
+    Spark's own 200 is meant for large batch jobs: in every micro-batch it would cost 200 tasks, however few the rows.
+    """
+    configured = int(session.conf.get("spark.sql.shuffle.partitions") or 0)
+    context = session.sparkContext
+    if configured == SPARK_DEFAULT and not context.getConf().contains("spark.sql.shuffle.partitions"):
+        return max(1, context.defaultParallelism)
+    return max(1, configured)
 
 
 def local_session(

@@ -65,7 +65,8 @@ def window_join(
             faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it.
         shedding: How the service rate is divided: `"equal"` is optimal, the others are there to be compared with it.
         memory_split: How the memory is divided when windows shrink: `"optimal"`, or one to be compared with it.
-        partitions: Key partitions, by default `spark.sql.shuffle.partitions`; fixed once the query has run.
+        partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
+            fixed once the query has run.
 
     >>> import watersmeet as wm
     >>> wm.window_join(
