@@ -39,6 +39,15 @@ demo: $(STAMP) ## A tour of the five joins on a local Spark, with live progress 
 test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
 	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+.PHONY: soak
+soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in every family
+	@$(BIN)/python -m tests.faults.simulation --seeds $(or $(SEEDS),100000)
+	@$(SPARK) $(BIN)/python -m tests.faults.kills.harness --kills $(or $(KILLS),25)
+
+.PHONY: soak-load
+soak-load: $(STAMP) ## An hour at a steady rate with stalls: does anything creep up? (MINUTES=10 for a shorter run)
+	@$(SPARK) $(BIN)/python benchmarks/soak_load.py --minutes $(or $(MINUTES),60)
+
 .PHONY: lint
 lint: $(STAMP) ## Check style, formatting, types and import layers
 	$(BIN)/ruff check .

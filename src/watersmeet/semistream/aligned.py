@@ -245,12 +245,10 @@ class AlignedGeneration(Generation):
 
     def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
         """Waiting rows, the oldest of them, and the last read of each chunk."""
-        known = super().chunk_columns()
-        return {**known, "counts": self.counts, "first": self.first, "last_read": self.last_read}
+        return {"counts": self.counts, "first": self.first, "last_read": self.last_read}
 
     def restore_chunks(self, table: pa.Table) -> None:
         """Take up what `chunk_columns` returned."""
-        super().restore_chunks(table)
         self.counts = np.array(numpy_of(table.column("counts")))
         self.first = np.array(numpy_of(table.column("first")))
         self.last_read = np.array(numpy_of(table.column("last_read")))

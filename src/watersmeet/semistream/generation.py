@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of, take
+from watersmeet.arrow import Hashes, Indices, hashes_of, take
 from watersmeet.matching import matches
 from watersmeet.metrics import Metrics
 from watersmeet.projection import Projection
@@ -63,7 +63,6 @@ class Generation(ABC):
         self.setting = setting
         self.cache = Cache()
         self.retired = False
-        self.verified = np.zeros(table.count, np.bool_)
         self.warm_keys: Hashes | None = None  # the keys to be cached before this generation becomes current
         self.warm_next = 0
 
@@ -142,9 +141,8 @@ class Generation(ABC):
     # -- shared by the policies -----------------------------------------------------------------------------------
 
     def read(self, chunk: int) -> pa.Table:
-        """A chunk. Its checksum is compared when this generation reads it for the first time."""
-        table = self.table.read(chunk, verify=not self.verified[chunk])
-        self.verified[chunk] = True
+        """A chunk."""
+        table = self.table.read(chunk)
         self.setting.metrics.count("chunks_read")
         self.setting.metrics.count("master_rows_read", table.num_rows)
         return table
@@ -180,7 +178,7 @@ class Generation(ABC):
 
     def save(self) -> tuple[list[Run], dict[str, Any]]:
         """Runs and values of this generation."""
-        runs = [*self.cache.runs, self._chunk_run()]
+        runs = [*self.cache.runs, *self._chunk_runs()]
         if self.warm_keys is not None:
             keys = pa.table({"_hash": pa.array(self.warm_keys)})
             runs.append(resident_run(WARM, keys, oldest=0, newest=0))
@@ -199,15 +197,14 @@ class Generation(ABC):
 
     def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
         """What is known about each chunk; policies add to it."""
-        return {"verified": self.verified}
+        return {}
 
-    def restore_chunks(self, table: pa.Table) -> None:
+    def restore_chunks(self, table: pa.Table) -> None:  # noqa: B027  (most policies know nothing of single chunks)
         """Take up what `chunk_columns` returned."""
-        self.verified = np.array(numpy_of(table.column("verified")), dtype=np.bool_)
 
-    def _chunk_run(self) -> Run:
-        table = pa.table({name: pa.array(values) for name, values in self.chunk_columns().items()})
-        return resident_run(CHUNKS, table, oldest=0, newest=0)
+    def _chunk_runs(self) -> list[Run]:
+        columns = {name: pa.array(values) for name, values in self.chunk_columns().items()}
+        return [resident_run(CHUNKS, pa.table(columns), oldest=0, newest=0)] if columns else []
 
 
 def ranges(starts: Indices, ends: Indices) -> Indices:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import xxhash
 
 from watersmeet.semistream.master_table import FORMAT, MasterTable, version_name
-from watersmeet.state.directory import StateDir, seal, unseal
+from watersmeet.state.directory import StateDir, check_fields, seal, unseal
 from watersmeet.state.identity import read_join
 from watersmeet.state.store import PartitionStore
 
@@ -42,7 +42,8 @@ def registered_joins(path: str) -> list[Registration]:
     for name in directory.list(JOINS):
         if not name.endswith(".json"):
             continue
-        body = unseal(directory.read(f"{JOINS}/{name}"), name)
+        body = unseal(directory.read(f"{JOINS}/{name}"), directory.path(f"{JOINS}/{name}"))
+        check_fields(body, directory.path(f"{JOINS}/{name}"), "state_dir", "version")
         registration = Registration(body["state_dir"], body["version"])
         if read_join(StateDir(registration.state_dir)) is None:
             directory.delete(f"{JOINS}/{name}")

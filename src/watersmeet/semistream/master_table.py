@@ -17,22 +17,25 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from watersmeet.arrow import Hashes, Indices
 from watersmeet.errors import CorruptStateError, StateDirError
-from watersmeet.state.directory import StateDir, unseal
+from watersmeet.state.directory import StateDir, check_fields, unseal
 
 FORMAT = 1
 MASTER_FILE = "master.json"
 _VERSION = re.compile(r"v-(\d{6,})\.json$")
 
 Layout = Literal["hash", "arrival"]
+
+_VERIFIED: set[tuple[str, str, int | None]] = set()  # path, checksum and time of the chunks this process has checked
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class MasterTable:
                 hint="Prepare it first: prepare_master(df, on=..., path=...).",
             )
         body = self._document(MASTER_FILE)
+        check_fields(body, self.directory.path(MASTER_FILE), *(part.name for part in fields(Description)))
         del body["format"]
         return Description(**body)
 
@@ -114,11 +118,17 @@ class MasterTable:
 
     def version(self, number: int) -> dict[str, Any]:
         """Rows, bytes, layout and chunk size of a version."""
-        return self._document(f"{version_name(number)}.json")
+        body = self._document(f"{version_name(number)}.json", version=number)
+        check_fields(
+            body, self.directory.path(f"{version_name(number)}.json"), "chunk_rows", "rows", "nbytes", "layout"
+        )
+        return body
 
     def partition(self, number: int, partition: int) -> MasterPartition:
         """One partition of one version."""
-        body = self._document(f"{version_name(number)}/part-{partition:05d}.json")
+        name = f"{version_name(number)}/part-{partition:05d}.json"
+        body = self._document(name, version=number, partition=partition)
+        check_fields(body, self.directory.path(name), "master", "layout", "schema", "chunks")
         return MasterPartition(
             self.directory,
             master=body["master"],
@@ -128,7 +138,8 @@ class MasterTable:
             chunks=[Chunk(*entry) for entry in body["chunks"]],
         )
 
-    def _document(self, name: str) -> dict[str, Any]:
+    def _document(self, name: str, **itself: int) -> dict[str, Any]:
+        """A sealed document that must say of itself what its name says."""
         try:
             body = unseal(self.directory.read(name), f"{self.directory.uri}/{name}")
         except FileNotFoundError:
@@ -145,6 +156,14 @@ class MasterTable:
                 expected=f"format {FORMAT}",
                 found=f"format {body.get('format')}",
                 hint="It was written by another release of Watersmeet: use that one, or prepare the table again.",
+            )
+        found = {key: body.get(key) for key in itself}
+        if found != itself:
+            raise CorruptStateError(
+                f"master table {self.directory.uri}, {name}",
+                expected=", ".join(f"{key} {value}" for key, value in itself.items()),
+                found=", ".join(f"{key} {value}" for key, value in found.items()),
+                hint="The file belongs elsewhere: restore it from a copy, or write a new version with refresh_master.",
             )
         return body
 
@@ -191,17 +210,25 @@ class MasterPartition:
         """The one chunk that can hold each hash (layout "hash")."""
         return np.searchsorted(self.lows, hashes, side="right") - 1
 
-    def read(self, index: int, *, verify: bool) -> pa.Table:
-        """One chunk, memory-mapped where the file system allows it. With `verify` its checksum is compared first."""
+    def read(self, index: int) -> pa.Table:
+        """One chunk, memory-mapped where the file system allows it.
+
+        Its checksum is compared when this process reads it for the first time, and again if the file has changed.
+        """
         chunk = self.chunks[index]
-        found = self.directory.size(chunk.file)
+        path = self.directory.path(chunk.file)
+        info = self.directory.fs.get_file_info(path)
+        found = info.size if info.type == pafs.FileType.File else None
         if found != chunk.length:
             raise self._corrupt(chunk, f"{chunk.length} bytes", "no file" if found is None else f"{found} bytes")
-        if verify and self.directory.checksum(chunk.file) != chunk.checksum:
-            raise self._corrupt(chunk, f"checksum {chunk.checksum}", "another checksum")
+        seen = (path, chunk.checksum, info.mtime_ns)
+        if seen not in _VERIFIED:
+            if self.directory.checksum(chunk.file) != chunk.checksum:
+                raise self._corrupt(chunk, f"checksum {chunk.checksum}", "another checksum")
+            _VERIFIED.add(seen)
         try:
             table = pa.ipc.open_file(self.directory.open(chunk.file)).read_all()
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._corrupt(chunk, "an Arrow IPC file", str(error)) from error
         if table.num_rows != chunk.rows or table.schema != self.schema:
             raise self._corrupt(chunk, f"{chunk.rows} rows of the table's schema", f"{table.num_rows} rows")

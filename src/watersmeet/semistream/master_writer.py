@@ -122,7 +122,13 @@ def publish_version(
         directory.publish(MASTER_FILE, seal(description.to_json()))
     common = {"format": FORMAT, "master": description.id, "layout": layout}
     for partition, chunks in partitions.items():
-        body = {**common, "schema": description.schema, "chunks": [astuple(chunk) for chunk in chunks]}
+        body = {
+            **common,
+            "version": number,
+            "partition": partition,
+            "schema": description.schema,
+            "chunks": [astuple(chunk) for chunk in chunks],
+        }
         directory.publish(f"{version_name(number)}/part-{partition:05d}.json", seal(body))
         named = {chunk.file for chunk in chunks}
         folder = f"{version_name(number)}/part-{partition:05d}"

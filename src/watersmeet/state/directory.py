@@ -103,15 +103,18 @@ class StateDir:
 
     def publish(self, name: str, content: bytes) -> None:
         """Write a small file so that it is seen whole or not at all."""
-        if self.is_local:
-            target = Path(self.path(name))
-            # A leading dot hides the file from Spark, which reads the control directory as a source.
-            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-            self._write_whole(temporary, content)
-            self._rename(temporary, target)
-        else:
-            with self.fs.open_output_stream(self.path(name), compression=None) as stream:
-                stream.write(content)
+        try:
+            if self.is_local:
+                target = Path(self.path(name))
+                # A leading dot hides the file from Spark, which reads the control directory as a source.
+                temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+                self._write_whole(temporary, content)
+                self._rename(temporary, target)
+            else:
+                with self.fs.open_output_stream(self.path(name), compression=None) as stream:
+                    stream.write(content)
+        except OSError as error:
+            raise unwritable(self.path(name), error) from error
 
     def _write_whole(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
@@ -130,7 +133,11 @@ class StateDir:
 
     def arrow_writer(self, name: str, schema: pa.Schema, compression: str | None) -> ArrowWriter:
         """An Arrow IPC file that is written batch by batch."""
-        return ArrowWriter(self._open_output(name), schema, compression)
+        try:
+            stream = self._open_output(name)
+        except OSError as error:
+            raise unwritable(self.path(name), error) from error
+        return ArrowWriter(stream, self.path(name), schema, compression)
 
     def _open_output(self, name: str) -> OutputStream:
         stream: OutputStream = self.fs.open_output_stream(self.path(name), compression=None)
@@ -142,6 +149,8 @@ class StateDir:
             self.fs.delete_file(self.path(name))
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise unwritable(self.path(name), error) from error
 
     def checksum(self, name: str) -> str:
         """The checksum of a file's bytes, read in pieces."""
@@ -155,8 +164,9 @@ class StateDir:
 class ArrowWriter:
     """An Arrow IPC file in the making. A file that is not closed belongs to no version and is collected later."""
 
-    def __init__(self, stream: OutputStream, schema: pa.Schema, compression: str | None) -> None:
+    def __init__(self, stream: OutputStream, path: str, schema: pa.Schema, compression: str | None) -> None:
         self._stream = stream
+        self._path = path
         self._sink = _ChecksummedSink(stream.write)
         # Pages are small and other tasks have the other cores: handing columns to threads costs more than it saves.
         options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
@@ -164,12 +174,18 @@ class ArrowWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a record batch."""
-        self._writer.write_batch(batch)
+        try:
+            self._writer.write_batch(batch)
+        except OSError as error:
+            raise unwritable(self._path, error) from error
 
     def close(self) -> tuple[int, str]:
         """Complete the file; returns its length and checksum."""
-        self._writer.close()
-        self._stream.close()
+        try:
+            self._writer.close()
+            self._stream.close()
+        except OSError as error:
+            raise unwritable(self._path, error) from error
         return self._sink.length, self._sink.checksum.hexdigest()
 
 
@@ -189,6 +205,17 @@ class _ChecksummedSink(io.RawIOBase):
         self.checksum.update(content)
         self.length += len(content)
         return len(content)
+
+
+def unwritable(path: str, error: OSError) -> StateDirError:
+    """The error for a file that could not be written or deleted."""
+    return StateDirError(
+        f"state file {path}",
+        expected="room for it, and leave to write",
+        found=str(error),
+        hint="Nothing is lost: the batch is not committed and is repeated when the query is started again. Make room, "
+        "or make the directory writable, first.",
+    )
 
 
 def seal(body: dict[str, Any]) -> bytes:
@@ -217,6 +244,18 @@ def unseal(content: bytes, name: str) -> dict[str, Any]:
             "state directory and a new checkpoint.",
         )
     return body
+
+
+def check_fields(body: dict[str, Any], name: str, *fields: str) -> None:
+    """Refuse a document, whole as it may be, that is not what its name says."""
+    missing = [field for field in fields if field not in body]
+    if missing:
+        raise CorruptStateError(
+            f"state file {name}",
+            expected=f"a document with {', '.join(missing)}",
+            found=f"one with {', '.join(sorted(body))}",
+            hint="The file belongs elsewhere: restore it from a copy.",
+        )
 
 
 def plain_json(value: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from watersmeet.state.directory import StateDir, unseal
+from watersmeet.errors import CorruptStateError
+from watersmeet.state.directory import StateDir, check_fields, unseal
 from watersmeet.state.manifest import Manifest, check_format
 from watersmeet.state.store import PartitionStore
 
@@ -25,10 +26,18 @@ def metrics_history(directory: StateDir, newest: Manifest) -> list[dict[str, Any
     folder = PartitionStore(directory, newest.partition).folder
     entries: dict[int, dict[str, Any]] = {}
     for name in directory.list(folder):
-        if _SEGMENT.match(name):
+        if match := _SEGMENT.match(name):
             path = f"{folder}/{name}"
             body = unseal(directory.read(path), directory.path(path))
             check_format(body, directory.path(path))
+            check_fields(body, directory.path(path), "segment", "history")
+            if body["segment"] != int(match[1]):
+                raise CorruptStateError(
+                    f"state file {directory.path(path)}",
+                    expected=f"segment {int(match[1])} of the history",
+                    found=f"segment {body['segment']}",
+                    hint="The file belongs elsewhere: restore it from a copy.",
+                )
             entries |= {entry["batch"]: entry for entry in body["history"]}
     entries |= {entry["batch"]: entry for entry in newest.history}
     return [entries[batch] for batch in sorted(entries) if batch <= newest.version]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from watersmeet.errors import StateDirError, StateMismatchError
+from watersmeet.errors import CorruptStateError, StateDirError, StateMismatchError
 from watersmeet.plan import JoinPlan
-from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
+from watersmeet.state.directory import JOIN_FILE, StateDir, check_fields, seal, unseal
 from watersmeet.state.manifest import FORMAT, check_format
 
 
@@ -16,6 +16,7 @@ def read_join(directory: StateDir) -> dict[str, Any] | None:
         return None
     body = unseal(directory.read(JOIN_FILE), directory.path(JOIN_FILE))
     check_format(body, directory.path(JOIN_FILE))
+    check_fields(body, directory.path(JOIN_FILE), "fingerprint", "identity", "partitions")
     return body
 
 
@@ -41,7 +42,14 @@ def recorded_partitions(directory: StateDir) -> int | None:
 def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
     """Record the join, or check that the state is of this very join. State that was never used may change hands."""
     found = read_join(directory)
-    if found is not None and _has_versions(directory):
+    if _has_versions(directory):
+        if found is None:
+            raise CorruptStateError(
+                f"{who}, state directory {directory.uri}",
+                expected=f"the record of the join that its state belongs to, {JOIN_FILE}",
+                found="state without it",
+                hint="Restore the file from a copy, or start over with a new state directory and a new checkpoint.",
+            )
         _check(who, directory, found, plan)
         return
     record = {

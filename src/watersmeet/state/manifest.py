@@ -19,6 +19,7 @@ from watersmeet.state.run import Page, Run, RunData
 
 FORMAT = 1
 SEGMENT = 32
+MOST_ROWS_PER_BYTE = 8 * 255  # one bit each, compressed as well as LZ4 can
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,17 @@ class RunEntry:
             [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
             None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows, verified,
         )  # fmt: skip
+
+    def adds_up(self) -> bool:
+        """Whether the numbers can be true of one file: a row takes some room, and pages and live ranges are rows."""
+        live = [[0, self.stored_rows]] if self.live is None else self.live
+        bounds = [0, *(at for pair in live for at in pair), self.stored_rows]
+        return (
+            0 <= self.stored_rows <= MOST_ROWS_PER_BYTE * self.length
+            and bounds == sorted(bounds)
+            and self.rows == sum(stop - start for start, stop in live)
+            and (self.tier != "spilled" or self.stored_rows == sum(rows for _, rows in self.pages))
+        )
 
     def run(self, data: RunData) -> Run:
         """The run, with its rows at `data`."""

@@ -58,7 +58,7 @@ class StoredRun:
             self.verify = False
         try:
             return pa.ipc.open_file(self.directory.open(self.name))
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._corrupt("an Arrow IPC file", str(error)) from error
 
     @cached_property
@@ -66,7 +66,7 @@ class StoredRun:
         reader = self._reader
         try:
             table = reader.read_all()
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._corrupt("readable rows", str(error)) from error
         if table.num_rows != self.rows:
             raise self._corrupt(f"{self.rows} rows", f"{table.num_rows} rows")
@@ -81,7 +81,7 @@ class StoredRun:
         reader = self._reader
         try:
             return pa.Table.from_batches([reader.get_batch(index)])
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._corrupt(f"a readable page {index}", str(error)) from error
 
     def check_length(self) -> None:
@@ -217,6 +217,9 @@ class PartitionStore:
         runs = []
         for entry in manifest.runs:
             name = f"{self.folder}/{entry.file}"
+            if not entry.adds_up():
+                where = self.directory.path(self._manifest_name(manifest.version))
+                raise _corrupt(where, f"an account of {entry.file} that adds up", f"{entry.stored_rows} rows")
             verify = entry.verified != session
             data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify)
             data.check_length()
@@ -251,10 +254,9 @@ class PartitionStore:
             manifest.history = []
         manifest.history = [*manifest.history, entry]
         if manifest.version % SEGMENT == SEGMENT - 1:
-            self.directory.publish(
-                f"{self.folder}/metrics-{manifest.version // SEGMENT:06d}.json",
-                seal({"format": FORMAT, "history": manifest.history}),
-            )
+            number = manifest.version // SEGMENT
+            segment = {"format": FORMAT, "segment": number, "history": manifest.history}
+            self.directory.publish(f"{self.folder}/metrics-{number:06d}.json", seal(segment))
         self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
         return manifest
 

@@ -28,7 +28,7 @@ def rows_of(keys: int, per_key: int = 2) -> list[tuple[int, int, str]]:
 def test_aligned_chunks_hold_every_row_once_and_no_hash_twice(tmp_path: Path, chunk_rows: int) -> None:
     write_master(str(tmp_path), [*rows_of(50), (None, 1, "")], chunk_rows=chunk_rows)
     part = MasterTable(str(tmp_path)).partition(1, 0)
-    chunks = [part.read(i, verify=True) for i in range(part.count)]
+    chunks = [part.read(i) for i in range(part.count)]
     assert sorted(row for chunk in chunks for row in zip(*(c.to_pylist() for c in chunk.columns[1:]), strict=True)) == (
         sorted(rows_of(50))
     )
@@ -52,7 +52,7 @@ def test_chunks_in_arrival_order_are_full_and_sorted_inside(tmp_path: Path) -> N
     part = MasterTable(str(tmp_path)).partition(1, 0)
     assert [chunk.rows for chunk in part.chunks] == [8, 8, 8, 8, 8, 8, 2]
     for number in range(part.count):
-        hashes = hashes_of(part.read(number, verify=True))
+        hashes = hashes_of(part.read(number))
         assert np.all(hashes[1:] >= hashes[:-1])
 
 
@@ -70,13 +70,13 @@ def test_damage_is_found_before_a_row_is_used(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with pytest.raises(CorruptStateError, match=r"checksum.*refresh_master"):
-        part.read(2, verify=True)
+        part.read(2)
     file.write_bytes(content[:-8])
     with pytest.raises(CorruptStateError, match=rf"{len(content)} bytes, found {len(content) - 8} bytes"):
-        part.read(2, verify=False)
+        part.read(2)
     file.unlink()
     with pytest.raises(CorruptStateError, match="no file"):
-        part.read(2, verify=False)
+        part.read(2)
     script = [Arrival({"stream": [(key, key, "") for key in range(20)]}, ended=frozenset({"stream"}))]
     with pytest.raises(CorruptStateError, match="no file"):
         run_stored(semi_stream_plan(str(tmp_path)), script, StateDir(tmp_path / "state"))

@@ -1,0 +1,135 @@
+"""Schemas and values nobody would choose: drawn types, ends of every range, nulls everywhere, no payload, wide rows.
+
+Operators know no column names, so those are tried where they exist: through the public functions, on Spark.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.plan import JoinPlan
+from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.testing import Arrival, inner_join, make_plan, run_in_memory
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.oracle import comparable
+
+Types = tuple[pa.DataType, ...]
+
+HUGE = "long " * 20_000
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): st.sampled_from([-128, 0, 127]),
+    pa.int64(): st.sampled_from([-(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1]),
+    pa.float64(): st.sampled_from([float("nan"), float("-inf"), -0.0, 0.0, 5e-324, 1.7976931348623157e308]),
+    pa.float32(): st.sampled_from([float("nan"), -0.0, 0.0, 1.5, float("inf")]),
+    pa.string(): st.sampled_from(["", " ", "a", "a\0", "é", "e\u0301", "'\"`.;--", "\U0010ffff", HUGE]),
+    pa.binary(): st.sampled_from([b"", b"\0", b"\0\0", bytes(range(256))]),
+    pa.date32(): st.sampled_from([date.min, date(1969, 12, 31), date.max]),
+    pa.timestamp("us", "UTC"): st.sampled_from(
+        [
+            datetime.min.replace(tzinfo=UTC),
+            datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+            datetime.max.replace(tzinfo=UTC),
+        ]
+    ),
+    pa.decimal128(38, 18): st.sampled_from(
+        [Decimal("9" * 20 + "." + "9" * 18), Decimal("-" + "9" * 20 + "." + "9" * 18), Decimal("0." + "0" * 17 + "1")]
+    ),
+}
+kinds = st.sampled_from(list(VALUES))
+schemas = st.tuples(st.lists(kinds, min_size=1, max_size=3), st.lists(kinds, max_size=4))
+
+
+def limited(policy: str) -> ProgressiveOptions:
+    return ProgressiveOptions(policy=policy, memory_rows=3, page_rows=2, buckets=3, fan_in=2, idle_pages=2)
+
+
+def plan_of(operator: str, keys: Types, payload: Types) -> JoinPlan:
+    options: dict[str, Any] = {}
+    tuning: dict[str, Any] = {}
+    if operator in ("rpj", "xjoin", "hmj"):
+        options, tuning = limited(operator).identity(), limited(operator).tuning()
+    elif operator == "window":
+        options = {"window": [10**9, 10**9], "lateness": 0, "time_columns": None}
+    elif operator == "punctuated":
+        options, tuning = {"constraints": [], "buckets": 4}, {"memory": 300}
+    return make_plan(operator, options=options, tuning=tuning, keys=keys, payload=payload)
+
+
+def plain(rows: Counter[Row]) -> Counter[Row]:
+    """Rows that can be compared: one NaN, one zero."""
+    found: Counter[Row] = Counter()
+    for row, count in rows.items():
+        found[tuple(comparable(value) for value in row)] += count
+    return found
+
+
+BINARY = ("symmetric", "rpj", "xjoin", "hmj", "mjoin", "window", "punctuated")
+
+
+@pytest.mark.parametrize("operator", BINARY)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_schema_and_any_value(operator: str, data: st.DataObject) -> None:
+    keys, payload = (tuple(types) for types in data.draw(schemas))
+    row = st.tuples(*(st.none() | VALUES[kind] for kind in (*keys, *payload)))
+    batches = data.draw(
+        st.lists(st.tuples(st.lists(row, max_size=4), st.lists(row, max_size=4)), min_size=1, max_size=4)
+    )
+    script = [Arrival({"left": left, "right": right}, time=n) for n, (left, right) in enumerate(batches)]
+    script.append(Arrival(time=len(script), ended=frozenset({"left", "right"})))
+    outcome = run_in_memory(plan_of(operator, keys, payload), script, reload=True)
+    assert plain(outcome.rows) == plain(inner_join(script, keys=len(keys)))
+
+
+@pytest.mark.parametrize("operator", BINARY)
+@pytest.mark.parametrize("width", [0, 500])
+def test_no_payload_and_500_columns(operator: str, width: int) -> None:
+    payload: Types = tuple(itertools.islice(itertools.cycle([pa.int64(), pa.string(), pa.date32()]), width))
+    values = tuple(itertools.islice(itertools.cycle([7, "x", date.max]), width))
+    rows: list[Row] = [(key, *values) for key in (1, 2, 2, None)]
+    script = [Arrival({"left": rows, "right": rows}, time=n) for n in range(3)]
+    script.append(Arrival(time=3, ended=frozenset({"left", "right"})))
+    outcome = run_in_memory(plan_of(operator, (pa.int64(),), payload), script, reload=True)
+    assert outcome.rows == inner_join(script)
+
+
+NAMES = ["a.b", "`tick`", "it's", '"q"', "with space", "ключ", "_hash", "_k0", "_p0", "_s0", "_input", "_time", "c0"]
+KEY = "key.it`s"
+NAMES += [f"col {letter}{number}" for letter in string.ascii_lowercase for number in range(20)][: 500 - len(NAMES)]
+
+
+def test_500_columns_with_hostile_names_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    columns = [F.concat(F.lit(f"{i} "), F.col("id").cast("string")).alias(name) for i, name in enumerate(NAMES)]
+    rows = spark.range(40).select((F.col("id") % 7).alias(KEY), *columns)
+    other = spark.range(20).select((F.col("id") % 9).alias(KEY))  # nothing but its key
+    for name, frame in (("wide", rows), ("bare", other)):
+        frame.coalesce(1).write.parquet(str(tmp_path / name))
+    wide, bare = (
+        spark.readStream.schema(frame.schema).parquet(str(tmp_path / name))
+        for name, frame in (("wide", rows), ("bare", other))
+    )
+    joined = wm.progressive_join(wide, bare, KEY, tmp_path / "state")
+    assert answer(joined, tmp_path, "hostile") == Counter(rows.join(other, KEY).collect())
+
+
+def answer(joined: DataFrame, folder: Path, name: str) -> Counter[Any]:
+    writer = (
+        joined.writeStream.format("memory").queryName(name).option("checkpointLocation", str(folder / "checkpoint"))
+    )
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return Counter(joined.sparkSession.table(name).collect())
