@@ -40,8 +40,9 @@ def main() -> None:
         )
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
-        joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / "state"))
-        ours = h.run_to_end("watersmeet", joined, folder, columns)
+        for name in ("warm", "watersmeet"):  # the first seconds of a JVM say nothing about the state
+            joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"state-{name}"))
+            ours = h.run_to_end(name, joined, folder, columns, limit_seconds=10 if name == "warm" else None)
         h.check(ours, expected)
         rival = h.run_to_end(
             "spark_default", left.join(right, "k"), folder, columns, limit_seconds=arguments.rival_seconds
@@ -64,7 +65,7 @@ def main() -> None:
     )
     result = {
         "growth": round(late / early, 3),  # median of the last ten micro-batches over that of the 5th to 15th
-        "worst_over_median": round(max(ours.seconds[1:]) / median, 3),
+        "worst_over_median": round(max(ours.seconds) / median, 3),
         "spark_over_ours_per_batch": [round(s / o, 2) for s, o in zip(rival.seconds, ours.seconds, strict=False)],
         "runs": {run.name: run.as_dict() for run in (ours, rival)},
     }
