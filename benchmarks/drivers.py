@@ -8,157 +8,50 @@ share of a batch's results that has come after half the time `timestamp` takes f
 are worked off so much faster, also after half the policy's own time. The curves (Fig. 6 to 8): results/drivers.png.
 
 Sizes: datasets I to IV have three streams of 10^6 rows, V and VI streams of 10^4, 10^5 (the printed 10^9 contradicts
-the printed selectivities) and 10^6. The b-model's orientation is not given; here sides are drawn with a seed.
+the printed selectivities) and 10^6. The b-model's orientation is not given; here sides are drawn with a seed. The
+generators are the lab's (`watersmeet.lab.workloads`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from time import process_time
 from typing import Any
 
 import harness as h
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
-from watersmeet.multiway.timeline import Timeline, timed_batch
-from watersmeet.operator import Batch
-from watersmeet.operators import build
-from watersmeet.plan import JoinPlan
-from watersmeet.state.space import MemorySpace
-from watersmeet.testing import make_plan
+from watersmeet.lab.driver_runs import PERIODS, batches, rows_of, timelines
+from watersmeet.lab.workloads import DATASETS, DURATION, stream
+from watersmeet.multiway.timeline import Timeline
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-INPUTS = ("S1", "S2", "S3")
 DRIVERS = ("timestamp", "round_robin", "consumption_rate", "output_size", "output_rate")
-DURATION = 10_000_000  # time units
-PERIODS = {"0.1M": 100_000, "1M": 1_000_000}
-COMMON_KEYS = 1000
-Floats = npt.NDArray[np.float64]
-Arrivals = Callable[[int, np.random.Generator], Floats]
-
-
-def uniform(count: int, rng: np.random.Generator) -> Floats:
-    """One row every so many time units."""
-    return np.sort(rng.uniform(0, DURATION, count))
-
-
-def quarters(fast_first: bool) -> Arrivals:
-    """One row per 5 and one per 15 time units in turn, a quarter of the input each."""
-
-    def arrivals(count: int, rng: np.random.Generator) -> Floats:
-        pattern = np.repeat([5.0, 15.0, 5.0, 15.0] if fast_first else [15.0, 5.0, 15.0, 5.0], -(-count // 4))
-        gaps = pattern[:count] * rng.uniform(0.5, 1.5, count)
-        times = np.cumsum(gaps)
-        return np.asarray(times * (DURATION - 1) / times[-1])
-
-    return arrivals
-
-
-def sinusoidal(count: int, rng: np.random.Generator) -> Floats:
-    """A rate that swings four times over the run."""
-    grid = np.linspace(0, DURATION, 10_001)
-    rate = 1 + 0.9 * np.sin(8 * np.pi * grid / DURATION)
-    share = np.cumsum(rate) / rate.sum()
-    return np.asarray(np.sort(np.interp(rng.uniform(share[0], 1, count), share, grid)).clip(0, DURATION - 1))
-
-
-def b_model(bias: float) -> Arrivals:
-    """Bursts: of every stretch's rows, `bias` fall into one half of it, down to stretches of 1/1024 of the run."""
-
-    def arrivals(count: int, rng: np.random.Generator) -> Floats:
-        shares = np.ones(1)
-        for _ in range(10):
-            side = np.where(rng.random(len(shares)) < 0.5, bias, 1 - bias)
-            shares = np.stack([shares * side, shares * (1 - side)], axis=1).ravel()
-        stretch = rng.choice(len(shares), count, p=shares / shares.sum())
-        return np.sort((stretch + rng.random(count)) * (DURATION / len(shares)))
-
-    return arrivals
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Sizes, shares of the rows that have common keys, and arrivals of the three streams."""
-
-    sizes: tuple[int, int, int]
-    shares: tuple[float, float, float]
-    arrivals: tuple[Arrivals, Arrivals, Arrivals]
-
-
-ALIKE = ((10**6, 10**6, 10**6), (1e-3, 5e-3, 1.0))
-SKEWED = ((10**4, 10**5, 10**6), (0.1, 0.1, 0.1))
-DATASETS = {
-    "I": Dataset(*ALIKE, (uniform, uniform, quarters(True))),
-    "II": Dataset(*ALIKE, (uniform, quarters(False), quarters(True))),
-    "III": Dataset(*ALIKE, (uniform, quarters(False), sinusoidal)),
-    "IV": Dataset(*ALIKE, (uniform, uniform, b_model(0.2))),
-    "V": Dataset(*SKEWED, (uniform, uniform, b_model(0.8))),
-    "VI": Dataset(*SKEWED, (uniform, uniform, b_model(0.2))),
-}
-
-
-def stream(dataset: Dataset, index: int, scale: float, seed: int) -> pa.Table:
-    """The rows of one stream in order of arrival: key, time, and a number."""
-    rng = np.random.default_rng([seed, index])
-    count = round(dataset.sizes[index] * scale)
-    common = np.arange(round(count * dataset.shares[index])) % max(1, round(COMMON_KEYS * scale))
-    private = np.arange(count - len(common)) + (index + 1) * 10**9
-    keys = pa.array(rng.permutation(np.concatenate([common, private])))
-    times = pa.array(dataset.arrivals[index](count, rng).astype(np.int64))
-    return pa.table({"_hash": hash_keys([keys]), "_k0": keys, "_p0": times, "_p1": np.arange(count)})
-
-
-def batches(streams: list[pa.Table], period: int) -> list[Batch]:
-    """What arrives in each period."""
-    bounds = np.arange(0, DURATION + period, period)
-    cuts = [np.searchsorted(s.column("_p0").to_numpy(), bounds) for s in streams]
-    return [
-        Batch(b, rows={n: s.slice(c[b], c[b + 1] - c[b]) for n, s, c in zip(INPUTS, streams, cuts, strict=True)})
-        for b in range(len(bounds) - 1)
-    ]
-
-
-def plan_for(driver: str, slices: int) -> JoinPlan:
-    """Three inputs with a time and a number as payload."""
-    options = {"time": dict.fromkeys(INPUTS, "_p0")}
-    tuning = {"driver": driver, "slices": slices}
-    return make_plan("mjoin", INPUTS, options, payload=(pa.int64(), pa.int64()), tuning=tuning)
-
-
-def run(driver: str, slices: int, arrived: list[Batch]) -> list[Timeline]:
-    """All batches with one policy."""
-    operator = build(plan_for(driver, slices), MemorySpace())
-    return [timed_batch(operator, batch, process_time) for batch in arrived]
 
 
 def measure(streams: list[pa.Table], period: int, slices: int, repeats: int) -> dict[str, Any]:
     """Every policy on one dataset: running time, share at half time, and the mean curve."""
-    arrived = batches(streams, period)
+    arrived = batches(streams, period, DURATION)
     first = len(arrived) // 5  # the tables fill up during the first fifth
     runs: dict[str, list[list[Timeline]]] = {driver: [] for driver in DRIVERS}
     for _ in range(repeats):  # in turn, so that a busy spell of the machine hits all policies alike
         for driver in DRIVERS:
-            runs[driver].append(run(driver, slices, arrived)[first:])
+            runs[driver].append(timelines(driver, arrived, slices)[first:])
     counts = {driver: sum(t.results[-1] for t in every[0]) for driver, every in runs.items()}
     if len(set(counts.values())) != 1:
         raise SystemExit(f"the policies disagree: {counts}")
-    base = np.median([[t.total for t in timelines] for timelines in runs["timestamp"]], axis=0)
+    base = np.median([[t.total for t in every] for every in runs["timestamp"]], axis=0)
     grid = np.linspace(0, 1.2, 49)
     result: dict[str, Any] = {"results": counts["timestamp"], "cpu_seconds_timestamp": round(float(base.sum()), 3)}
     for driver, every in runs.items():
-        total = np.median([sum(t.total for t in timelines) for timelines in every])
+        total = np.median([sum(t.total for t in one) for one in every])
         weights = np.array([t.results[-1] for t in every[0]], np.float64)
         curves = [[[t.share_at(g * b) for g in grid] for t, b in zip(ts, base, strict=True)] for ts in every]
         curve = np.average(np.mean(curves, axis=0), axis=0, weights=weights)
-        early = np.mean([[t.share_at(0.5 * t.total) for t in timelines] for timelines in every], axis=0)
+        early = np.mean([[t.share_at(0.5 * t.total) for t in one] for one in every], axis=0)
         result[driver] = {
             "running_time": round(float(total / base.sum()), 3),
             "share_at_half": round(float(np.interp(0.5, grid, curve)), 3),
@@ -195,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     for name, dataset in DATASETS.items():
-        streams = [stream(dataset, index, arguments.scale, seed=7) for index in range(3)]
+        streams = [rows_of(stream(dataset, index, arguments.scale)) for index in range(3)]
         found[name] = {
             period: measure(streams, units, arguments.slices, arguments.repeats) for period, units in PERIODS.items()
         }

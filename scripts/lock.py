@@ -14,14 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 HEADER = """\
-# Every dependency of watersmeet[dev] at one exact version. Refresh with `make lock`.
+# Every dependency of watersmeet[dev,lab] at one exact version. Refresh with `make lock`.
 """
 
 
 def resolve() -> dict[str, str]:
-    """Name and version of every package that `watersmeet[dev]` needs."""
+    """Name and version of every package that `watersmeet[dev,lab]` needs."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--dry-run", "--ignore-installed", "--report", "-", f"{ROOT}[dev]"]
+    command += ["--dry-run", "--ignore-installed", "--report", "-", f"{ROOT}[dev,lab]"]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     packages = (item["metadata"] for item in report["install"])
     return {normalised(p["name"]): p["version"] for p in packages if p["name"] != "watersmeet"}

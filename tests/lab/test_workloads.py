@@ -39,6 +39,17 @@ def test_zipf_gaps_take_the_papers_14_000_seconds() -> None:
     assert counts[0] / counts[9] == pytest.approx(10**1.07, rel=0.1)
 
 
+def test_suspensions_are_the_long_gaps_whatever_a_row_stands_for() -> None:
+    gaps = w.zipf_gaps(20_000, np.random.default_rng([4, 1]))
+    assert w.suspensions(20_000, seed=4).num_rows == int((gaps > 25).sum())
+    few = w.suspensions(200, seed=4, stands_for=100)
+    assert few.num_rows == int((gaps > 25).sum())
+    assert np.all(few["end"].to_numpy() > few["begin"].to_numpy() - 1)
+    assert few["end"].to_numpy()[-1] == pytest.approx(w.suspensions(20_000, seed=4)["end"].to_numpy()[-1] / 100, abs=1)
+    rows = w.relations(200, "harmony", 1.0, "unreliable", domain=100, seed=4, stands_for=100)
+    assert rows["time"].to_numpy()[-1] == int(gaps[:19_900].sum()) * 1000 // 100
+
+
 def test_alternating_rates_change_every_quarter() -> None:
     times = w.alternating(5, 15)(100_000, np.random.default_rng(0))
     counts = np.histogram(times, np.linspace(0, w.DURATION, 17))[0]

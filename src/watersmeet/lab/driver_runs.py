@@ -66,18 +66,20 @@ def batches(streams: list[pa.Table], period: int, until: float) -> list[Batch]:
     ]
 
 
-def _rows(table: pa.Table) -> pa.Table:
+def rows_of(table: pa.Table) -> pa.Table:
+    """A stream as the operator takes it."""
     keys = table.column("key").combine_chunks()
     return pa.table({"_hash": hash_keys([keys]), "_k0": keys, "_p0": table.column("time")})
 
 
-def _run(policy: str, arrived: list[Batch]) -> list[Timeline]:
+def timelines(driver: str, arrived: list[Batch], slices: int = SLICES) -> list[Timeline]:
+    """All batches with one policy: what came when, in CPU time."""
     plan = make_plan(
         "mjoin",
         INPUTS,
         {"time": dict.fromkeys(INPUTS, "_p0")},
         payload=(pa.int64(),),
-        tuning={"driver": policy, "slices": SLICES},
+        tuning={"driver": driver, "slices": slices},
     )
     operator = build(plan, MemorySpace())
     return [timed_batch(operator, batch, process_time) for batch in arrived]
@@ -86,13 +88,13 @@ def _run(policy: str, arrived: list[Batch]) -> list[Timeline]:
 @cache
 def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Behaviour]]:
     """Behaviour per part of the run and policy."""
-    streams = [_rows(stream(DATASETS[name], index, FRACTIONS[scale])) for index in range(len(INPUTS))]
+    streams = [rows_of(stream(DATASETS[name], index, FRACTIONS[scale])) for index in range(len(INPUTS))]
     until = DURATION if scale != "tiny" or period == "1M" else DURATION * TINY_DURATION
     arrived = batches(streams, PERIODS[period], until)
     runs: dict[str, list[list[Timeline]]] = {policy: [] for policy in POLICIES}
     for _ in range(REPEATS[scale]):  # in turn, so that a busy spell of the machine hits all policies alike
         for policy, driver in POLICIES.items():
-            runs[policy].append(_run(driver, arrived))
+            runs[policy].append(timelines(driver, arrived))
     found = {policy: [t.results[-1] for t in every[0]] for policy, every in runs.items()}
     assert all(counts == found[BASE] for counts in found.values()), "the policies disagree"
     result = {}

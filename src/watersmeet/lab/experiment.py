@@ -40,7 +40,8 @@ class Series:
 class Panel:
     """One diagram of a figure, in the paper's axes; series in the order of the paper's legend.
 
-    With `bars` the x of a series are the places of `ticks`.
+    With `bars` the x of a series are the places of `ticks`. With `surface`, the name of a second horizontal axis, the
+    names of the series are their places on it.
     """
 
     title: str
@@ -50,7 +51,7 @@ class Panel:
     ticks: list[str] | None = None
     bars: bool = False
     log_y: bool = False
-    surface: bool = False
+    surface: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class Experiment:
     """A figure or table of a paper.
 
     `run` measures, `judge` applies the rule that `rule` states in words. `paper` has the paper's own numbers where its
-    text gives them, under the names of `Findings.numbers`. `reason` is what is known about a difference.
+    text gives them, under the names of `Findings.numbers`. `reason` is what is known about a difference; where the run
+    itself tests it, it is a function of the numbers.
     """
 
     id: str
@@ -108,7 +110,7 @@ class Experiment:
     run: Callable[[Scale, Progress], Findings]
     judge: Callable[[Numbers], Sequence[Check]]
     paper: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
-    reason: str = ""
+    reason: str | Callable[[Numbers], str] = ""
 
     @property
     def group(self) -> str:
@@ -120,10 +122,17 @@ class Experiment:
         checks = self.judge(numbers)
         failed = [check.text for check in checks if not check.holds]
         if not failed:
-            return Verdict("agrees", "; ".join(check.text for check in checks) + ".")
+            return Verdict("agrees", f"{_some([check.text for check in checks])}.")
         held = len(checks) - len(failed)
-        why = f"{'; '.join(failed)} ({held} of {len(checks)} parts of the rule hold)."
-        return Verdict("differs", f"{why} {self.reason}".strip())
+        why = f"{_some(failed)} ({held} of {len(checks)} parts of the rule hold)."
+        reason = self.reason if isinstance(self.reason, str) else self.reason(numbers)
+        return Verdict("differs", f"{why} {reason}".strip())
+
+
+def _some(texts: Sequence[str], most: int = 6) -> str:
+    """The first ones; the others are as the table of numbers shows."""
+    more = len(texts) - most
+    return "; ".join(texts[:most]) + (f"; and {more} more of the kind" if more > 0 else "")
 
 
 def at_least(numbers: Numbers, better: str, worse: str, factor: float = 1.0) -> list[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ STYLE: Any = {
 }
 MARKERS = "osv^Dx+*<>"
 COLUMNS = 3
+DPI, COLOURS = 80, 48
 WIDTH, HEIGHT, LEGEND = 3.9, 2.9, 0.5
 
 
@@ -30,6 +32,7 @@ def draw(findings: Findings, title: str, path: Path) -> None:
     """Write `path`.png and `path`.svg."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from PIL import Image
 
     with mpl.rc_context(STYLE):
         panels = findings.panels
@@ -37,20 +40,19 @@ def draw(findings: Findings, title: str, path: Path) -> None:
         rows = -(-len(panels) // columns)
         figure = Figure(figsize=(max(WIDTH * columns, 5.2), HEIGHT * rows + LEGEND + 0.3), layout="constrained")
         for place, panel in enumerate(panels, 1):
-            axes = figure.add_subplot(rows, columns, place)
-            _draw_panel(axes, panel)
+            axes = figure.add_subplot(rows, columns, place, projection="3d" if panel.surface else None)
+            _draw_surface(axes, panel) if panel.surface else _draw_panel(axes, panel)
         _legend(figure)
         figure.suptitle(fill(title, 62 * max(1, columns)), fontsize=10)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-        figure.savefig(path.with_suffix(".png"), dpi=75, metadata={"Software": None})
+        figure.savefig(pixels := BytesIO(), format="png", dpi=DPI)
+    # Lines and letters need few colours: a third of the bytes.
+    Image.open(pixels).convert("RGB").quantize(COLOURS).save(path.with_suffix(".png"), optimize=True)
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
-    if panel.surface:
-        for name, series in panel.series.items():
-            axes.plot(series.x, series.y, label=name, linewidth=1.4)
-    elif panel.bars:
+    if panel.bars:
         width = 0.8 / len(panel.series)
         for place, (name, series) in enumerate(panel.series.items()):
             shift = (place - (len(panel.series) - 1) / 2) * width
@@ -68,6 +70,17 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
     axes.set(xlabel=panel.x, ylabel=panel.y)
     axes.set_title(panel.title, fontsize=9)
+
+
+def _draw_surface(axes: Any, panel: Panel) -> None:
+    """Height over two axes: x, and the places of the series."""
+    import numpy as np
+
+    heights = np.array([series.y for series in panel.series.values()])
+    across, along = np.meshgrid(next(iter(panel.series.values())).x, [float(name) for name in panel.series])
+    axes.plot_surface(across, along, heights, cmap="viridis", edgecolor="white", linewidth=0.2)
+    axes.set(xlabel=panel.x, ylabel=panel.surface, zlabel=panel.y)
+    axes.tick_params(labelsize=7)
 
 
 def _legend(figure: Any) -> None:

@@ -10,6 +10,8 @@ from watersmeet.lab.rpj import EXPERIMENTS as RPJ
 from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
 from watersmeet.lab.ssbj import EXPERIMENTS as SSBJ
 from watersmeet.lab.ssbj_example import EXPERIMENTS as SSBJ_EXAMPLE
+from watersmeet.lab.ssbj_validation import EXPERIMENTS as SSBJ_VALIDATION
+from watersmeet.lab.window_output import EXPERIMENTS as WINDOW_OUTPUT
 from watersmeet.lab.window_splits import EXPERIMENTS as WINDOW_SPLITS
 from watersmeet.lab.windows import EXPERIMENTS as WINDOWS
 
@@ -23,11 +25,11 @@ PAPERS: dict[str, str] = {
     "Distributed and Parallel Databases",
 }
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.id: experiment
-    for group in (RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ)
-    for experiment in group
-}
+ALL = (
+    RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_OUTPUT, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ,
+    SSBJ_VALIDATION,
+)  # fmt: skip
+EXPERIMENTS: dict[str, Experiment] = {experiment.id: experiment for group in ALL for experiment in group}
 
 
 def select(names: list[str]) -> list[Experiment]:

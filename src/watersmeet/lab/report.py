@@ -108,31 +108,55 @@ def _section(result: Result, folder: Path) -> str:
 
 
 def _markdown(done: dict[str, Result], folder: Path) -> str:
+    outcomes = [result.verdict.outcome for result in done.values()]
     lines = [
         "# The lab",
         "",
-        "Experiments of five papers, run on the operators that Spark runs; `make lab` refreshes this folder.",
-        "Each verdict is computed from the data by a rule that stands beside the claim in the code.",
+        "Experiments of five papers, run on the operators that Spark runs; `make lab` refreshes this folder. Each",
+        "verdict is computed from the data by a rule that stands beside the claim in the code, and says what was found",
+        "to cause a difference, or that it is open. Kept here: verdicts, data (JSON) and figures (PNG). The same",
+        "command also writes the figures as SVG and one self-contained page, `index.html`.",
         "",
+        ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))) + ".",
+        "",
+        "| experiment | what | verdict |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| [{id_}](#{_anchor(result.experiment)}) | {result.experiment.title} | {result.verdict.outcome} |"
+        for id_, result in done.items()
     ]
     for group, citation in PAPERS.items():
         mine = [result for result in done.values() if result.experiment.group == group]
-        if not mine:
-            continue
-        lines += [
-            f"## {citation}",
-            "",
-            "| experiment | claim | verdict | why | take from it |",
-            "|---|---|---|---|---|",
-        ]
+        if mine:
+            lines += ["", f"## {citation}"]
         for result in mine:
-            lines.append(_markdown_row(result.experiment, result, folder))
-        lines.append("")
-    return "\n".join(lines)
+            lines += ["", *_markdown_section(result, folder)]
+    return "\n".join(lines) + "\n"
 
 
-def _markdown_row(experiment: Experiment, result: Result, folder: Path) -> str:
-    figure = folder / f"{experiment.id}.svg"
-    name = f"[{experiment.id}]({experiment.id}.svg)" if figure.exists() else experiment.id
-    cells = [name, experiment.claim, result.verdict.outcome, result.verdict.why, experiment.takeaway]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _anchor(experiment: Experiment) -> str:
+    """What GitHub makes of the heading."""
+    return "".join(c for c in experiment.id.lower() if c.isalnum() or c in "-_")
+
+
+def _markdown_section(result: Result, folder: Path) -> list[str]:
+    experiment, verdict = result.experiment, result.verdict
+    lines = [
+        f"### {experiment.id}",
+        "",
+        f"{experiment.title}. {experiment.claim}",
+        "",
+        f"**{verdict.outcome}**: {verdict.why}",
+        "",
+        f"Rule: {experiment.rule}",
+        "",
+        f"What to take from it: {experiment.takeaway}",
+        "",
+        f"Scale {result.scale}; {CLOCKS[experiment.clock]}.",
+    ]
+    notes = result.findings.notes if result.findings else []
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    if (folder / f"{experiment.id}.png").exists():
+        lines += ["", f"![{experiment.title}]({experiment.id}.png)"]
+    return lines

@@ -1,7 +1,7 @@
 """A progressive join on a virtual clock: rows arrive when the script says, pages and rows take their fixed time.
 
     rows that have arrived by now -> one batch -> the clock moves by what the batch cost
-    both inputs silent for 25 ms  -> one task of the reactive stage; a task that was started is finished
+    both inputs silent for 25 ms  -> tasks of the reactive stage until a row comes; a task that was started is finished
     all rows processed            -> clean-up, results noted page by page
 
 Costs are those of section 5.3: a scan of x runs and y pages takes x c_ran + (y - x) c_seq, a merge c_ran for every page
@@ -32,7 +32,6 @@ NAMES = ("R1", "R2")
 PAPER_ROWS, PAPER_MEMORY, PAPER_DOMAIN, PAPER_PAGE = 2_000_000, 100_000, 10_000, 102
 C_RAN, C_SEQ, C_ROW = 10_000.0, 1_000.0, 0.1  # microseconds
 SUB_PARTITIONS = 5
-SUSPENDED_AFTER = 25_000  # microseconds of silence
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,12 @@ class Size:
 
     fraction: float
     batch_rows: int
+    every: int = 1  # of so many suspensions one is used
+
+    @property
+    def stands_for(self) -> int:
+        """The paper's rows that one row stands for."""
+        return round(1 / self.fraction)
 
     @property
     def rows(self) -> int:
@@ -69,18 +74,23 @@ class Size:
 
 @dataclass
 class Curve:
-    """Results and cost over time: `results[i]` had come at `seconds[i]`, and `cost[i]` seconds of work were done."""
+    """Results and cost over time: `results[i]` had come at `seconds[i]`, and `cost[i]` seconds of work were done.
+
+    `flat_cost` is what the same work takes if a random page costs no more than a sequential one.
+    """
 
     seconds: list[float] = field(default_factory=lambda: [0.0])
     results: list[int] = field(default_factory=lambda: [0])
     cost: list[float] = field(default_factory=lambda: [0.0])
+    flat_cost: list[float] = field(default_factory=lambda: [0.0])
     transmitted: int = 0  # index of the last point before the clean-up
 
-    def add(self, seconds: float, results: int, cost: float) -> None:
+    def add(self, seconds: float, results: int, cost: float, flat_cost: float) -> None:
         """One more point."""
         self.seconds.append(seconds)
         self.results.append(results)
         self.cost.append(cost)
+        self.flat_cost.append(flat_cost)
 
     @property
     def share_before_clean_up(self) -> float:
@@ -113,7 +123,7 @@ class Simulation:
             "buckets": PARTITIONS,
             "page_rows": size.page_rows,
             "distinct_keys": size.domain,
-            "idle_after": SUSPENDED_AFTER,
+            "idle_after": 0,  # the script says when the inputs are silent
             "idle_pages": 1,  # one task, and one merging operation of it, at a time
         }
         options = ProgressiveOptions(**settings)
@@ -125,44 +135,31 @@ class Simulation:
         self.times = arrivals.column("time").to_numpy()
         self.inputs = arrivals.column("input").to_numpy()
         self.rows = pa.table({"_hash": spread(keys), "_k0": keys})
-        self.now, self.work, self.number = 0.0, 0.0, 0
+        self.now, self.work, self.flat_work, self.number = 0.0, 0.0, 0.0, 0
         self.curve = Curve()
 
-    def run(self, progress: Progress, *, reactive: bool, done: int = 0, total: int = 0) -> Curve:
-        """All arrivals, then the clean-up."""
-        place, count = 0, len(self.times)
+    def run(self, progress: Progress, silences: pa.Table | None = None) -> Curve:
+        """All arrivals, with tasks in the silences, then the clean-up."""
+        begins, ends = ([], []) if silences is None else (silences[name].to_pylist() for name in ("begin", "end"))
+        silence, place, count = 0, 0, len(self.times)
         while place < count:
-            self.now = max(self.now, float(self.times[place]))
-            stop = self._arrived(place, reactive)
-            self.now = max(self.now, float(self.times[stop - 1]))
-            self._batch(place, stop)
-            place = stop
-            while reactive and place < count and self._suspended(place) and self._task():
-                pass
-            if self.number % 50 == 0:
-                progress(done + place, total or count)
+            while silence < len(ends) and ends[silence] <= self.now:
+                silence += 1
+            until = max(self.now, begins[silence]) if silence < len(begins) else np.inf
+            waiting = int(np.searchsorted(self.times, until, side="right")) - place
+            if waiting:
+                stop = place + min(waiting, self.size.batch_rows)
+                self.now = max(self.now, float(self.times[stop - 1]))
+                self._batch(place, stop)
+                place = stop
+            else:
+                self.now = until
+                while self.now < ends[silence] and self._task():
+                    pass
+                self.now = max(self.now, float(ends[silence]))
+            progress(place, count)
         self._clean_up()
         return self.curve
-
-    def _arrived(self, place: int, reactive: bool) -> int:
-        """Up to where the rows of the next batch go: a full batch, or until the next suspension."""
-        stop = min(place + self.size.batch_rows, len(self.times))
-        if reactive:
-            # Rows that came while a task was running are one batch; then the network is watched again.
-            behind = int(np.searchsorted(self.times, self.now, side="right"))
-            gaps = np.diff(self.times[max(place, behind - 1) : stop + 1])
-            silent = np.flatnonzero(gaps > SUSPENDED_AFTER)
-            if len(silent):
-                stop = min(stop, max(place, behind - 1) + int(silent[0]) + 1)
-        return max(stop, place + 1)
-
-    def _suspended(self, place: int) -> bool:
-        """Whether the next row is still to come when 25 ms have passed since the last one."""
-        begins = max(self.now, float(self.times[place - 1]) + SUSPENDED_AFTER)
-        if begins >= self.times[place]:
-            return False
-        self.now = begins
-        return True
 
     def _batch(self, place: int, stop: int) -> None:
         rows, inputs = self.rows.slice(place, stop - place), self.inputs[place:stop]
@@ -180,38 +177,42 @@ class Simulation:
 
     def _advance(self, batch: Batch, cpu: float) -> None:
         results = sum(table.num_rows for table in advance(self.operator, batch))
-        spent = cpu + results * C_ROW
-        spent += sum(self._cost_of(event) for event in self.operator.metrics.events)
+        events = self.operator.metrics.events
+        cpu += results * C_ROW
+        spent = cpu + sum(self._cost_of(event, C_RAN) for event in events)
         self.number += 1
         self.now += spent
         self.work += spent
-        self.curve.add(self.now / 1e6, self.curve.results[-1] + results, self.work / 1e6)
+        self.flat_work += cpu + sum(self._cost_of(event, C_SEQ) for event in events)
+        self._note(self.now, self.curve.results[-1] + results)
 
-    def _cost_of(self, event: dict[str, Any]) -> float:
+    def _note(self, now: float, results: int, more: float = 0.0, flat: float = 0.0) -> None:
+        self.curve.add(now / 1e6, results, (self.work + more) / 1e6, (self.flat_work + flat) / 1e6)
+
+    def _cost_of(self, event: dict[str, Any], random: float) -> float:
         match event["kind"]:
             case "flush":
-                return self._scan(1, event["rows"])
+                return self._scan(1, event["rows"], random)
             case "md_task":  # its cost is x c_ran + (y - x) c_seq with 10 and 1 for the two
                 runs = (event["cost"] - event["pages"]) / (C_RAN / C_SEQ - 1)
-                return self._scan(max(runs, 0.0), event["pages"] * self.size.page_rows)
+                return self._scan(max(runs, 0.0), event["pages"] * self.size.page_rows, random)
             case "dd_task":
-                return self._merge(event["pages"])
+                return self._merge(event["pages"], random)
         return 0.0
 
-    def _scan(self, runs: float, rows: float) -> float:
-        return runs * (C_RAN - C_SEQ) * self.size.fraction + rows / PAPER_PAGE * C_SEQ
+    def _scan(self, runs: float, rows: float, random: float) -> float:
+        return runs * (random - C_SEQ) * self.size.fraction + rows / PAPER_PAGE * C_SEQ
 
-    def _merge(self, pages: float) -> float:
-        return pages * self.size.page_rows / PAPER_PAGE * C_RAN
+    def _merge(self, pages: float, random: float) -> float:
+        return pages * self.size.page_rows / PAPER_PAGE * random
 
     def _clean_up(self) -> None:
         self.curve.transmitted = len(self.curve.seconds) - 1
         assert isinstance(self.operator, BudgetedJoin)
         tasks = self.operator.tasks
         start, pages, results = self.now, tasks.pages, self.curve.results[-1]
-        for table in advance(self.operator, Batch(self.number, int(self.now), ended=frozenset(NAMES))):
-            results += table.num_rows
-            spent = self._merge(tasks.pages - pages)
-            self.curve.add((start + spent) / 1e6, results, (self.work + spent) / 1e6)
-        spent = self._merge(tasks.pages - pages)
-        self.curve.add((start + spent) / 1e6, results, (self.work + spent) / 1e6)
+        batch = Batch(self.number, int(self.now), ended=frozenset(NAMES))
+        for rows in (*(table.num_rows for table in advance(self.operator, batch)), 0):
+            results += rows
+            spent, flat = (self._merge(tasks.pages - pages, cost) for cost in (C_RAN, C_SEQ))
+            self._note(start + spent, results, spent, flat)

@@ -32,19 +32,22 @@ from watersmeet.semistream.master_table import Description, Layout, encode_schem
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.space import MemorySpace
 
-Kind = Literal["synthetic", "tpch", "weather"]
+# "weather apart": the stream's hot longitudes are not those of the master table.
+Kind = Literal["synthetic", "tpch", "weather", "weather apart"]
 POLICIES = {"SSBJ": "ssbj", "MESHJOIN": "mesh", "aligned chunks": "aligned"}
 STREAM = InputSpec("stream", (pa.int64(),), (pa.binary(),))
 MASTER = InputSpec("master", (pa.int64(),), (pa.int64(), pa.binary()))
 # Bytes of a row of the master table and of the stream (Table 2; section 4.1).
-WIDTHS: dict[Kind, tuple[int, int]] = {"synthetic": (120, 20), "tpch": (223, 138), "weather": (128, 128)}
+WIDTHS: dict[Kind, tuple[int, int]] = {
+    "synthetic": (120, 20), "tpch": (223, 138), "weather": (128, 128), "weather apart": (128, 128),
+}  # fmt: skip
 SEEK, READ_BYTE, HIT, WAIT = 5e-3, 1e-8, 3e-7, 6e-7  # seconds
 SIZES: dict[Scale, tuple[int, int, int]] = {  # master rows, chunks, cycles
     "tiny": (2000, 4, 3),
-    "small": (30_000, 16, 6),
+    "small": (120_000, 16, 6),
     "paper": (1_000_000, 40, 8),
 }
-TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "10"}
+TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "2"}  # 150,000 customers per unit
 RATE_DIVISORS = (1000, 200, 60, 25)  # stream rows per step are the master rows over these
 
 
@@ -90,7 +93,8 @@ def tpch(scale_factor: str) -> tuple[Ints, Ints]:
     command = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
     if command is None:
         raise NotReproducibleError(
-            "TPC-H needs tpchgen-cli, which is not installed: pip install 'watersmeet[lab]', then run this again."
+            "TPC-H needs the program tpchgen-cli, which is not installed. `make setup` installs it in a checkout, "
+            "pip install 'watersmeet[lab]' elsewhere; then run this again."
         )
     out = f"{_folder().name}/tpch-{scale_factor}"
     tables = "--tables=customer,orders"
@@ -114,7 +118,7 @@ def table_for(kind: Kind, scale: Scale, factor: float = 1.0, chunks: int | None 
 def _master(table: Table, layout: Layout, scale: Scale) -> str:
     if table.kind == "synthetic":
         values = master_keys(table.rows)
-    elif table.kind == "weather":
+    elif table.kind in ("weather", "weather apart"):
         values = weather_keys(table.rows, seed=1)
     else:
         values = tpch(TPCH_SCALE[scale])[0]
@@ -134,8 +138,8 @@ def _filling(rows: int, width: int) -> pa.Array:
 def _stream(table: Table, skew: float, rate: int, number: int, scale: Scale) -> Ints:
     if table.kind == "synthetic":
         return zipf_keys(np.random.default_rng([5, number]), skew, table.rows, rate)
-    if table.kind == "weather":
-        return weather_keys(rate, seed=1000 + number)
+    if table.kind in ("weather", "weather apart"):
+        return weather_keys(rate, seed=1000 + number, places=0 if table.kind == "weather" else 1)
     orders = tpch(TPCH_SCALE[scale])[1]
     return np.take(orders, np.arange(number * rate, (number + 1) * rate), mode="wrap")
 

@@ -1,7 +1,7 @@
 """Where results are kept: a folder per paper with its data and figures, and all verdicts in one file.
 
 OUT/rpj/fig8.json     findings, verdict and scale       OUT/verdicts.json    id -> verdict, scale
-OUT/rpj/fig8.png      OUT/rpj/fig8.svg                  OUT/index.html       the report
+OUT/rpj/fig8.png      OUT/rpj/fig8.svg                  OUT/index.html, OUT/README.md    the report
 """
 
 from __future__ import annotations
@@ -71,8 +71,12 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     data = json.loads(path.read_text())
     if data["findings"] is None:
         return Result(experiment, data["scale"], Verdict(**data["verdict"]), None)
-    findings = Findings.from_dict(data["findings"])
-    return Result(experiment, data["scale"], experiment.verdict(findings.numbers), findings)
+    try:
+        findings = Findings.from_dict(data["findings"])
+        verdict = experiment.verdict(findings.numbers)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):  # kept by an older version, with other numbers
+        return None
+    return Result(experiment, data["scale"], verdict, findings)
 
 
 def verdicts(folder: Path) -> dict[str, dict[str, Any]]:

@@ -38,8 +38,21 @@ class Measured:
     cpu_seconds: float  # for `seconds` of stream
 
 
-def run(load: Load, *, warm_up: float, seconds: float, tick: float = 1.0, seed: int = 0, **tuning: Any) -> Measured:
-    """Stream `warm_up` seconds to fill the windows, then `seconds` that count, in batches of `tick` seconds."""
+@dataclass(frozen=True)
+class BatchSeen:
+    """A batch that went through the operator."""
+
+    end: float  # seconds of stream time
+    rows: tuple[int, int]
+    held: tuple[float, float]  # rows of each stream within its window when the batch ends
+    results: int
+    cpu_seconds: float
+
+
+def batches_of(
+    load: Load, *, warm_up: float, seconds: float, tick: float = 1.0, seed: int = 0, **tuning: Any
+) -> list[BatchSeen]:
+    """Stream `warm_up` seconds to fill the windows, then `seconds` more, in batches of `tick` seconds."""
     options = {
         "window": [round(length * SECOND) for length in load.windows],
         "lateness": round(tick * SECOND),
@@ -51,19 +64,28 @@ def run(load: Load, *, warm_up: float, seconds: float, tick: float = 1.0, seed: 
         _rows(steady(rate, warm_up + seconds, load.keys, seed=2 * seed + side)) for side, rate in enumerate(load.rates)
     ]
     bounds = np.arange(0, warm_up + seconds + tick / 2, tick)
-    cuts = [np.searchsorted(stream.column("_p0").to_numpy(), bounds * SECOND) for stream in streams]
-    found, spent = 0, 0.0
-    for number, start in enumerate(bounds[:-1]):
+    times = [stream.column("_p0").to_numpy() for stream in streams]
+    cuts = [np.searchsorted(column, bounds * SECOND) for column in times]
+    seen = []
+    for number, end in enumerate(bounds[1:]):
+        counts = [int(cut[number + 1] - cut[number]) for cut in cuts]
         rows = {
-            name: stream.slice(cut[number], cut[number + 1] - cut[number])
-            for name, stream, cut in zip(NAMES, streams, cuts, strict=True)
+            name: stream.slice(cut[number], count)
+            for name, stream, cut, count in zip(NAMES, streams, cuts, counts, strict=True)
         }
         begun = process_time()
-        results = sum(t.num_rows for t in advance(operator, Batch(number, round((start + tick) * SECOND), rows)))
-        if start >= warm_up:
-            spent += process_time() - begun
-            found += results
-    return Measured(found / seconds, spent)
+        results = sum(t.num_rows for t in advance(operator, Batch(number, round(end * SECOND), rows)))
+        spent = process_time() - begun
+        gone = [int(np.searchsorted(c, (end - w) * SECOND)) for c, w in zip(times, load.windows, strict=True)]
+        held = (float(cuts[0][number + 1] - gone[0]), float(cuts[1][number + 1] - gone[1]))
+        seen.append(BatchSeen(float(end), (counts[0], counts[1]), held, results, spent))
+    return seen
+
+
+def run(load: Load, *, warm_up: float, seconds: float, **settings: Any) -> Measured:
+    """What happens in the `seconds` after the windows have filled."""
+    counted = [batch for batch in batches_of(load, warm_up=warm_up, seconds=seconds, **settings) if batch.end > warm_up]
+    return Measured(sum(batch.results for batch in counted) / seconds, sum(batch.cpu_seconds for batch in counted))
 
 
 def _rows(stream: pa.Table) -> pa.Table:

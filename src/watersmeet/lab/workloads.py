@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -51,10 +52,19 @@ def zipf_gaps(count: int, rng: Rng, exponent: float = 1.07, longest: int = 30) -
     return rng.choice(np.arange(1, longest + 1), count, p=weights / weights.sum()).astype(np.int64)
 
 
-def relations(rows: int, pattern: Pattern, ratio: float, network: Network, *, domain: int, seed: int = 0) -> pa.Table:
+@lru_cache(maxsize=1)
+def _gaps(count: int, seed: int) -> Ints:
+    """The paper's gaps, from a stream of random numbers of their own."""
+    return zipf_gaps(count, np.random.default_rng([seed, 1]))
+
+
+def relations(
+    rows: int, pattern: Pattern, ratio: float, network: Network, *, domain: int, seed: int = 0, stands_for: int = 1
+) -> pa.Table:
     """Rows of R_1 (input 0) and R_2 (input 1) in order of arrival: `time` in microseconds, `input`, `key`.
 
-    A key belongs to partition key mod 20; within its partition it is uniform.
+    A key belongs to partition key mod 20; within its partition it is uniform. On an unreliable network a row may stand
+    for several of the paper's: it comes with the last of them, and all times are divided by their number.
     """
     rng = np.random.default_rng(seed)
     inputs = (rng.random(rows) >= ratio / (1 + ratio)).astype(np.int8)
@@ -63,9 +73,24 @@ def relations(rows: int, pattern: Pattern, ratio: float, network: Network, *, do
         mine = inputs == index
         partitions[mine] = rng.choice(PARTITIONS, int(mine.sum()), p=shares / shares.sum())
     keys = partitions + PARTITIONS * rng.integers(0, domain // PARTITIONS, rows)
-    gaps = np.ones(rows, np.int64) if network == "reliable" else zipf_gaps(rows, rng)
-    times = np.concatenate([[0], np.cumsum(gaps[:-1])]) * 1000
+    if network == "reliable":
+        times = np.arange(rows, dtype=np.int64) * 1000
+    else:
+        ends = np.cumsum(_gaps(rows * stands_for, seed)) * 1000
+        times = np.concatenate([[0], ends[stands_for - 1 : -1 : stands_for]]) // stands_for
     return pa.table({"time": times, "input": inputs, "key": keys})
+
+
+def suspensions(rows: int, *, seed: int = 0, stands_for: int = 1, after: int = 25, every: int = 1) -> pa.Table:
+    """When the unreliable network of `relations` is silent: `begin` and `end` in microseconds.
+
+    Silence counts from `after` milliseconds without a row on. Only one suspension in `every` is taken.
+    """
+    gaps = _gaps(rows * stands_for, seed)
+    ends = np.cumsum(gaps)
+    long = np.flatnonzero(gaps > after)[::every]
+    begin, end = ((column[long] * 1000) // stands_for for column in (ends - gaps + after, ends))
+    return pa.table({"begin": begin, "end": end})
 
 
 # -- driver selection: three streams, six arrival patterns ----------
@@ -207,14 +232,14 @@ def master_keys(rows: int, seed: int = 1) -> Ints:
 LONGITUDES = 36_001
 
 
-def weather_keys(rows: int, seed: int, *, stations: int = 2000, ships: float = 0.2) -> Ints:
+def weather_keys(rows: int, seed: int, *, stations: int = 2000, ships: float = 0.2, places: int = 0) -> Ints:
     """Longitudes in hundredths of a degree: reports of land stations at fixed places, and of ships anywhere.
 
     Made up: the cloud reports that were used in the paper cannot be had. It keeps their shape: 36,001 values, the same
-    ones hot in both tables (stations report every few hours), many rows on each side of a value.
+    ones hot in both tables (stations report every few hours), many rows on each side of a value. `places` is the seed
+    of where the stations are.
     """
-    places = np.random.default_rng(0)  # the same stations for every table
-    longitude = places.integers(0, LONGITUDES, stations)
+    longitude = np.random.default_rng(places).integers(0, LONGITUDES, stations)
     weight = 1 / np.arange(1, stations + 1) ** 0.8
     rng = np.random.default_rng(seed)
     at_station = longitude[rng.choice(stations, rows, p=weight / weight.sum())]
