@@ -1,11 +1,13 @@
 """Words to a running join: markers that travel through the stream, so that they are replayed like any row.
 
 A marker is a small JSON file in `state_dir/control/`, which the join reads as one more streaming source. It reaches
-every partition in one micro-batch and takes effect at that batch's end.
+every partition in one micro-batch and takes effect at that batch's end. Its seal is a digest that Spark computes too,
+so that a damaged marker fails the batch and is not taken for another one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import uuid
@@ -14,7 +16,7 @@ from watersmeet.errors import OptionError
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import require_join
 
-CONTROL_SCHEMA = "kind string, input string, value long"
+CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 
 # Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input
 # i as FIRST_END - i, the signal v as FIRST_SIGNAL - v.
@@ -53,4 +55,10 @@ def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
 
 def _send(directory: StateDir, marker: dict[str, object]) -> None:
     # Published in one piece: Spark ignores the half-made file, whose name begins with a dot.
-    directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(marker).encode() + b"\n")
+    sealed = {**marker, "seal": marker_seal(*marker.values())}
+    directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(sealed).encode() + b"\n")
+
+
+def marker_seal(*values: object) -> str:
+    """The digest of a marker's values, those it has, in the order of the schema."""
+    return hashlib.md5("/".join(str(value) for value in values).encode(), usedforsecurity=False).hexdigest()

@@ -22,7 +22,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import xxhash
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
+import watersmeet as wm
 import watersmeet.state.store
 from tests.conformance.cases import CASES
 from watersmeet.errors import CorruptStateError, StateDirError, StateError
@@ -106,8 +109,8 @@ def world(name: str) -> World:
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(_keep(tempfile.TemporaryDirectory(prefix="watersmeet-corruption-", dir=place)).name)
     if name == "two streams":
-        case = next(case for case in CASES if case.name == "rpj memory_rows=3 idle_pages=4")
-        script = random_script(5, batches=DONE + 1, batch_rows=4, keys=4, idle_share=0.0)
+        case = next(case for case in CASES if case.name == "rpj-md memory_rows=10 idle_pages=2")
+        script = random_script(5, batches=DONE + 1, batch_rows=6, keys=4, idle_share=0.0)
         made = World(folder, lambda folder: case.plan(), script, Counter())
     else:
         # Two versions that differ, so that taking one for the other is seen.
@@ -304,3 +307,26 @@ def test_a_run_file_that_claims_too_much_fails_at_once(tmp_path: Path, tier: str
     with pytest.raises(CorruptStateError, match=re.escape(entry.file)):
         found.table if tier == "resident" else list(found.read(0))
     assert pa.total_allocated_bytes() - before < 1 << 24
+
+
+@pytest.mark.parametrize("damage", ["flipped", "another input", "cut short"])
+def test_a_damaged_control_marker_fails_the_batch(spark: SparkSession, tmp_path: Path, damage: str) -> None:
+    for side in ("left", "right"):
+        (tmp_path / side).mkdir()
+    left, right = (
+        spark.readStream.schema(f"k long, {side} long").parquet(str(tmp_path / side)) for side in ("left", "right")
+    )
+    joined = wm.progressive_join(left, right, "k", tmp_path / "state")
+    wm.end_input(tmp_path / "state", "left")
+    (marker,) = (tmp_path / "state" / "control").glob("*.json")
+    content = marker.read_bytes()
+    changed = {
+        "flipped": content.replace(b"left", b"lefu"),
+        "another input": content.replace(b"left", b"right"),
+        "cut short": content[: len(content) // 2],
+    }
+    marker.write_bytes(changed[damage])
+    writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match=f"{marker.name}: a damaged control marker"):
+        query.awaitTermination()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -30,7 +31,10 @@ def test_markers_are_lines_of_json(state_dir: Path) -> None:
     end_input(state_dir, "left")
     send_signal(str(state_dir), 7)
     found = sorted(markers(state_dir), key=str)
-    assert found == [{"kind": "end", "input": "left"}, {"kind": "signal", "value": 7}]
+    assert found == [
+        {"kind": "end", "input": "left", "seal": hashlib.md5(b"end/left").hexdigest()},
+        {"kind": "signal", "value": 7, "seal": hashlib.md5(b"signal/7").hexdigest()},
+    ]
     assert all(path.suffix == ".json" for path in (state_dir / CONTROL).iterdir())
 
 

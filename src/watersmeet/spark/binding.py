@@ -194,12 +194,16 @@ class Binding:
         self, session: SparkSession, directory: StateDir, plan: JoinPlan, key_types: Sequence[T.DataType], slots: Slots
     ) -> DataFrame:
         markers = session.readStream.schema(CONTROL_SCHEMA).json(_spark_path(directory, CONTROL))
+        markers = markers.select("*", F.col("_metadata.file_path").alias("file"))
         code = F.lit(FIRST_SIGNAL) - F.col("value")
         for index, spec in enumerate(plan.inputs):
             is_end = (F.col("kind") == "end") & (F.col("input") == spec.name)
             code = F.when(is_end, F.lit(FIRST_END - index)).otherwise(code)
         everywhere = F.explode(_everywhere(plan.partitions))
-        rows = markers.select(*self._empty(code.cast("int"), everywhere, key_types, slots))
+        sealed = F.md5(F.concat_ws("/", "kind", "input", F.col("value").cast("string"))) == F.col("seal")
+        problem = F.concat(F.col("file"), F.lit(": a damaged control marker. Delete it, and send it again."))
+        code = F.when(sealed, code.cast("int")).otherwise(F.raise_error(problem).cast("int"))
+        rows = markers.select(*self._empty(code, everywhere, key_types, slots))
         return rows.mapInArrow(_identity(), rows.schema)
 
     def _empty(self, code: Column, partition: Column, key_types: Sequence[T.DataType], slots: Slots) -> list[Column]:
