@@ -58,7 +58,7 @@ def main() -> None:
         for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
             ids = F.col("id")
             frame = spark.range(rows).select(ids.alias("seq"), h.seeded("k", seed, rows), ids.alias(value))
-            h.write_input(frame, folder / name, arguments.batches)
+            h.write_input(frame, folder / name, arguments.batches, span=rows)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), COLUMNS)
         memory = WorkerMemory()

@@ -39,10 +39,19 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_input(frame: DataFrame, folder: Path, files: int) -> None:
-    """Write a DataFrame as numbered parquet files of equal size, in the order a file source reads them."""
+def write_input(frame: DataFrame, folder: Path, files: int, span: int | None = None) -> None:
+    """Write a DataFrame as numbered parquet files in the order of `seq`, in which a file source reads them.
+
+    With `span` every file has an equal stretch of 0 <= seq < span, so the files of two inputs belong together; without
+    it they are of about equal size.
+    """
     folder.mkdir(parents=True)
-    frame.repartitionByRange(files, "seq").sortWithinPartitions("seq").drop("seq").write.parquet(f"{folder}/all")
+    if span is None:
+        parts = frame.repartitionByRange(files, "seq")
+    else:
+        number = F.least(F.floor(F.greatest(F.col("seq"), F.lit(0)) * files / span), F.lit(files - 1))
+        parts = frame.repartitionById(files, number.cast("int"))
+    parts.sortWithinPartitions("seq").drop("seq").write.parquet(f"{folder}/all")
     for number, part in enumerate(sorted(Path(folder, "all").glob("part-*.parquet"))):
         target = part.rename(folder / f"{number:05d}.parquet")
         os.utime(target, (1_700_000_000 + number,) * 2)  # a file source reads files in the order of their times

@@ -49,7 +49,7 @@ def main() -> None:
         for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
             ids = F.col("id")
             frame = spark.range(rows).select(ids.alias("seq"), h.seeded("k", seed, domain), ids.alias(value))
-            h.write_input(frame, folder / name, BATCHES)
+            h.write_input(frame, folder / name, BATCHES, span=rows)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), COLUMNS)
 

@@ -53,7 +53,7 @@ def write_workload(spark: SparkSession, folder: Path, records: int, pattern: str
     items = records // RECORDS_PER_ITEM
     order = F.col("id") if pattern == "ordered" else F.xxhash64("id", F.lit(3))
     news = spark.range(items).select(order.alias("seq"), F.col("id").alias("sno"), (F.col("id") * 7).alias("title"))
-    h.write_input(news, folder / f"{pattern}-news", BATCHES)
+    h.write_input(news, folder / f"{pattern}-news", BATCHES, span=items if pattern == "ordered" else None)
     # Record i is written when item i / RECORDS_PER_ITEM is the newest; it is about one of the ten newest.
     newest = F.floor(F.col("id") / RECORDS_PER_ITEM)
     about = F.greatest(newest - h.seeded("age", 5, CURRENT), F.lit(0))
@@ -70,7 +70,7 @@ def write_workload(spark: SparkSession, folder: Path, records: int, pattern: str
         F.lit(None).cast("long").alias("ip"),
         F.lit(True).alias("is_end"),
     )
-    h.write_input(access.unionByName(ends), folder / f"{pattern}-access", BATCHES)
+    h.write_input(access.unionByName(ends), folder / f"{pattern}-access", BATCHES, span=records)
 
 
 def on_spark(spark: SparkSession, records: int, limit: float, only: list[str] | None) -> dict[str, Any]:

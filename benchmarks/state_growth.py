@@ -34,7 +34,7 @@ def main() -> None:
             frame = spark.range(rows).select(
                 F.col("id").alias("seq"), h.seeded("k", seed, rows), F.col("id").alias(value)
             )
-            h.write_input(frame, folder / name, BATCHES)
+            h.write_input(frame, folder / name, BATCHES, span=rows)
         left, right = (
             h.stream(spark, folder / name, f"k long, {value} long") for name, value in (("left", "a"), ("right", "b"))
         )

@@ -42,7 +42,7 @@ def main() -> None:
             frame = spark.range(rows).select(
                 F.col("id").alias("seq"), h.seeded("k", seed, domain), F.col("id").alias(value)
             )
-            h.write_input(frame, folder / name, BATCHES)
+            h.write_input(frame, folder / name, BATCHES, span=rows)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
 

@@ -38,7 +38,7 @@ def main() -> None:
                 F.col("id").alias(value),
                 F.timestamp_micros(moment + F.lit(1_700_000_000_000_000)).alias(time),
             )
-            h.write_input(frame, folder / name, BATCHES)
+            h.write_input(frame, folder / name, BATCHES, span=rows)
         left_batch, right_batch = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
         expected = h.batch_answer(left_batch.join(right_batch, F.expr(NEAR)), columns)
         left = h.stream(spark, folder / "left", "k long, a long, l_ts timestamp")
