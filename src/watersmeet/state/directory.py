@@ -98,7 +98,8 @@ class StateDir:
     def open(self, name: str) -> pa.NativeFile:
         """A file for random access, memory-mapped where that is possible."""
         if self.is_local:
-            return pa.memory_map(self.path(name), "r")
+            # As a buffer: Arrow reads a file, even a mapped one, through a pool of threads, six times as slowly.
+            return pa.BufferReader(pa.memory_map(self.path(name), "r").read_buffer())
         return self.fs.open_input_file(self.path(name))
 
     def publish(self, name: str, content: bytes) -> None:
