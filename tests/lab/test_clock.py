@@ -9,7 +9,7 @@ from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.rpj_clock import Simulation, Size
 from watersmeet.lab.workloads import Network, relations, suspensions
 
-SIZE = Size(0.0005, 20, every=100)
+SIZE = Size(0.0005, 20, every=500)
 
 
 @pytest.mark.parametrize("network", ["reliable", "unreliable"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import watersmeet.lab
-from watersmeet.lab.experiment import Numbers, no_progress
+from watersmeet.lab.experiment import Numbers, at_least, no_progress
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
 from watersmeet.lab.report import build
 from watersmeet.lab.rpj_examples import FIGURE_6
@@ -85,11 +85,6 @@ def shifted(series: str, amount: float) -> Change:
 def by_equation(split: Split) -> Change:
     """Every strategy gives what the paper's equation says."""
     return lambda numbers: {n: {"measured": v, "equation": v} for n, (_, v) in split.strategies.items()}
-
-
-def fixed(numbers: Numbers) -> Change:
-    """These numbers, whatever the run gave; they must be of the run's shape."""
-    return lambda _: copy.deepcopy(numbers)
 
 
 def early_and_cheap(numbers: Numbers) -> Numbers:
@@ -212,6 +207,11 @@ def forgetful() -> None:
         for value in vars(importlib.import_module(info.name)).values():
             if callable(getattr(value, "cache_clear", None)):
                 value.cache_clear()
+
+
+def test_tests_of_a_reason_do_not_count() -> None:
+    assert not at_least({"test: why": {"RPJ": 1.0, "HMJ": 2.0}}, "RPJ", "HMJ")
+    assert at_least({"a": {"RPJ": 1.0, "HMJ": 2.0}}, "RPJ", "HMJ")
 
 
 def test_every_experiment_has_a_case() -> None:

@@ -136,10 +136,10 @@ def _some(texts: Sequence[str], most: int = 6) -> str:
 
 
 def at_least(numbers: Numbers, better: str, worse: str, factor: float = 1.0) -> list[Check]:
-    """In every setting that has both, one series is at least so many times another."""
+    """In every setting that has both, one series is at least so many times another; tests of a reason do not count."""
     checks = []
     for setting, values in numbers.items():
-        if better in values and worse in values:
+        if better in values and worse in values and not setting.startswith("test:"):
             times = f"is {values[better] / values[worse]:.2f} times" if values[worse] else f"{values[better]:g}, 0 for"
             text = f"{setting}: {better} {times} {worse}"
             checks.append(Check(values[better] >= factor * values[worse], text))

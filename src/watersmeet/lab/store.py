@@ -71,11 +71,11 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     data = json.loads(path.read_text())
     if data["findings"] is None:
         return Result(experiment, data["scale"], Verdict(**data["verdict"]), None)
+    findings = Findings.from_dict(data["findings"])
     try:
-        findings = Findings.from_dict(data["findings"])
         verdict = experiment.verdict(findings.numbers)
-    except (KeyError, ValueError, TypeError, ZeroDivisionError):  # kept by an older version, with other numbers
-        return None
+    except (KeyError, ValueError):  # kept by an older version, with other numbers: its verdict stands
+        verdict = Verdict(**data["verdict"])
     return Result(experiment, data["scale"], verdict, findings)
 
 
