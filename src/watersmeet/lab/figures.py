@@ -81,6 +81,7 @@ def _draw_surface(axes: Any, panel: Panel) -> None:
     axes.plot_surface(across, along, heights, cmap="viridis", edgecolor="white", linewidth=0.2)
     axes.set(xlabel=panel.x, ylabel=panel.surface, zlabel=panel.y)
     axes.tick_params(labelsize=7)
+    axes.set_box_aspect(None, zoom=0.85)  # room for the labels
 
 
 def _legend(figure: Any) -> None:

@@ -159,8 +159,8 @@ def vectorised(numbers: Numbers) -> str:
     return (
         "In Eq. 3 the hash join loses by scanning a bucket for each row that expires, and all costs are of rows. Here "
         f"a batch of the hash join takes {usual:.1f} ms, {unexpired:.1f} ms if nothing expires, and {fewer:.1f} ms "
-        f"with a fifth of the rows, so about {fixed:.1f} ms whatever the rows: time goes to calls, for which Eq. 2 and 3 "
-        "have no term."
+        f"with a fifth of the rows, so about {fixed:.1f} ms whatever the rows, for which Eq. 2 and 3 have no term"
+        + ("." if fixed > usual / 2 else "; what else is different is open.")
     )
 
 
