@@ -54,6 +54,7 @@ class Kills:
     done: list[str] = field(default_factory=list)
     started: set[tuple[int, float]] = field(default_factory=set)
     lives: int = 0
+    job: subprocess.Popen[bytes] | None = None
 
     def run(self, patience: float = 1800.0) -> None:
         """Live and die until there were enough kills, then let the inputs end and check the answer."""
@@ -100,13 +101,13 @@ class Kills:
         quiet_until = time.monotonic()
         while job.poll() is None:
             assert time.monotonic() < deadline, f"{self.family} hangs after {self.done}"
-            time.sleep(0.05)
-            self.note(job)
+            time.sleep(0.2)
             if len(self.done) >= self.wanted or time.monotonic() < quiet_until or not self.has_state():
                 continue
             kind = VICTIMS[len(self.done) % 3] if self.wanted <= 3 else rng.choice(VICTIMS)
             victims = [job] if kind == "driver" else self.victims(job, kind)
             if victims:
+                self.note(job)
                 self.kill(rng.choice(victims), job)
                 self.done.append(kind)
                 quiet_until = time.monotonic() + rng.uniform(0.1, 4.0)
@@ -128,10 +129,11 @@ class Kills:
             "PYSPARK_PYTHON": sys.executable,
         }
         with (self.folder / "log").open("wb") as log:
-            return subprocess.Popen(
+            self.job = subprocess.Popen(
                 [sys.executable, str(JOB), self.family, str(self.folder)],
                 env=environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+        return self.job
 
     def victims(self, job: subprocess.Popen[bytes], kind: str) -> list[psutil.Process]:
         found = []
@@ -158,6 +160,10 @@ class Kills:
 
     def bury(self) -> None:
         """End whatever was started here and still lives."""
+        if self.job is not None and self.job.poll() is None:
+            self.note(self.job)
+            self.job.kill()
+            self.job.wait()
         for pid, created in self.started:
             try:
                 process = psutil.Process(pid)
