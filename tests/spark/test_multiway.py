@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
 from watersmeet.errors import ColumnError, NotStreamingError, OptionError
@@ -20,54 +18,27 @@ from watersmeet.errors import ColumnError, NotStreamingError, OptionError
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Feed:
-    """A stream of JSON files: every `send` is what one micro-batch reads."""
+class Tuples(Feed):
+    """Rows are sent as tuples in the order of the schema."""
 
-    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
-        self.spark, self.folder, self.schema, self.sent = spark, folder, schema, 0
-        folder.mkdir()
-
-    def send(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def send(self, rows: Sequence[tuple[Any, ...]]) -> None:  # type: ignore[override]
         names = [column.split()[0] for column in self.schema.split(", ")]
-        lines = [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
-        file = self.folder / f"{self.sent:03d}.json"
-        file.write_text("\n".join(lines))
-        os.utime(file, (1_700_000_000 + self.sent,) * 2)  # files are read in the order of their times
-        self.sent += 1
-
-    @property
-    def stream(self) -> DataFrame:
-        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
-
-    @property
-    def batch(self) -> DataFrame:
-        return self.spark.read.schema(self.schema).json(str(self.folder))
-
-
-def run(joined: DataFrame, folder: Path) -> None:
-    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
-    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
-        "checkpointLocation", str(folder / "checkpoint")
-    ).trigger(availableNow=True).start().awaitTermination()
-
-
-def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row) for row in frame.collect())
+        super().send(*(dict(zip(names, row, strict=True)) for row in rows))
 
 
 @pytest.fixture
-def feeds(spark: SparkSession, tmp_path: Path) -> list[Feed]:
-    return [Feed(spark, tmp_path / name, f"k long, {name} string") for name in "abcd"]
+def feeds(spark: SparkSession, tmp_path: Path) -> list[Tuples]:
+    return [Tuples(spark, tmp_path / name, f"k long, {name} string") for name in "abcd"]
 
 
-def fill(feeds: Sequence[Feed], first: int, count: int) -> None:
+def fill(feeds: Sequence[Tuples], first: int, count: int) -> None:
     for number in range(first, first + count):
         for place, feed in enumerate(feeds):
             feed.send([((i * (place + 3) + number) % 11, f"{number}-{i}") for i in range(15)])
 
 
 def test_four_streams_with_a_restart_equal_the_batch_join(
-    spark: SparkSession, tmp_path: Path, feeds: list[Feed]
+    spark: SparkSession, tmp_path: Path, feeds: list[Tuples]
 ) -> None:
     streams, state = [feed.stream for feed in feeds], tmp_path / "state"
     fill(feeds, 0, 2)
@@ -84,9 +55,9 @@ def test_four_streams_with_a_restart_equal_the_batch_join(
 
 
 def test_named_inputs_with_keys_of_their_own_and_common_columns(spark: SparkSession, tmp_path: Path) -> None:
-    clicks = Feed(spark, tmp_path / "clicks", "user int, page string, note string")
-    buys = Feed(spark, tmp_path / "buys", "buyer long, note string, price double")
-    views = Feed(spark, tmp_path / "views", "uid long, note string")
+    clicks = Tuples(spark, tmp_path / "clicks", "user int, page string, note string")
+    buys = Tuples(spark, tmp_path / "buys", "buyer long, note string, price double")
+    views = Tuples(spark, tmp_path / "views", "uid long, note string")
     clicks.send([(1, "home", "x"), (2, "cart", None), (None, "lost", "y")])
     buys.send([(1, "first", 10), (1, "second", 20), (3, "none", 30)])
     views.send([(1, "seen"), (2, "seen")])
@@ -106,7 +77,7 @@ def test_named_inputs_with_keys_of_their_own_and_common_columns(spark: SparkSess
 
 
 def test_a_window_bounds_answer_and_state(spark: SparkSession, tmp_path: Path) -> None:
-    feeds = [Feed(spark, tmp_path / name, f"k long, at timestamp, {name} long") for name in "abc"]
+    feeds = [Tuples(spark, tmp_path / name, f"k long, at timestamp, {name} long") for name in "abc"]
     for number in range(8):
         for place, feed in enumerate(feeds):
             moment = EPOCH + timedelta(minutes=5 * number)
@@ -139,7 +110,7 @@ def _rows_held(state_dir: Path) -> int:
 
 
 def test_what_cannot_be_joined_is_refused_before_anything_starts(
-    spark: SparkSession, tmp_path: Path, feeds: list[Feed]
+    spark: SparkSession, tmp_path: Path, feeds: list[Tuples]
 ) -> None:
     a, b = feeds[0].stream, feeds[1].stream
     state = tmp_path / "state"

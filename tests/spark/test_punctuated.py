@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
@@ -20,39 +18,6 @@ from watersmeet.state.store import PartitionStore
 
 NEWS = "sno long, title string"
 ACCESS = "sno long, ip string, is_end boolean"
-
-
-class Feed:
-    """A stream of JSON files: every `send` is what one micro-batch reads."""
-
-    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
-        self.spark, self.folder, self.schema, self.sent = spark, folder, schema, 0
-        folder.mkdir()
-
-    def send(self, *rows: dict[str, Any]) -> None:
-        file = self.folder / f"{self.sent:03d}.json"
-        file.write_text("\n".join(json.dumps(row) for row in rows))
-        os.utime(file, (1_700_000_000 + self.sent,) * 2)  # files are read in the order of their times
-        self.sent += 1
-
-    @property
-    def stream(self) -> DataFrame:
-        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
-
-    @property
-    def batch(self) -> DataFrame:
-        return self.spark.read.schema(self.schema).json(str(self.folder))
-
-
-def run(joined: DataFrame, folder: Path) -> None:
-    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
-    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
-        "checkpointLocation", str(folder / "checkpoint")
-    ).trigger(availableNow=True).start().awaitTermination()
-
-
-def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row) for row in frame.collect())
 
 
 def metrics(state: Path, name: str) -> float:

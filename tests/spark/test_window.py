@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.feed import Feed, run
 
 import watersmeet as wm
 from watersmeet.errors import ColumnError, NotStreamingError, OptionError
@@ -22,54 +21,34 @@ from watersmeet.state.store import PartitionStore
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Feed:
-    """A stream of JSON files with the columns k, `name`, `name`_ts: every `send` is what one micro-batch reads."""
+class Timed(Feed):
+    """The columns k, `name`, `name`_ts."""
 
     def __init__(self, spark: SparkSession, folder: Path, name: str, kind: str = "timestamp") -> None:
-        self.spark, self.folder, self.name = spark, folder / name, name
-        self.schema, self.sent = f"k long, {name} long, {name}_ts {kind}", 0
-        self.folder.mkdir()
+        super().__init__(spark, folder / name, f"k long, {name} long, {name}_ts {kind}")
+        self.name = name
 
-    def send(self, rows: Sequence[tuple[int, int, float | None]]) -> None:
+    def send(self, rows: Sequence[tuple[int, int, float | None]]) -> None:  # type: ignore[override]
         """Rows of key, value and seconds after the epoch."""
-        lines = [
-            json.dumps(
+        super().send(
+            *(
                 {
                     "k": key,
                     self.name: value,
                     f"{self.name}_ts": None if at is None else f"{EPOCH + timedelta(seconds=at):%Y-%m-%dT%H:%M:%S.%f}",
                 }
+                for key, value, at in rows
             )
-            for key, value, at in rows
-        ]
-        file = self.folder / f"{self.sent:03d}.json"
-        file.write_text("\n".join(lines))
-        os.utime(file, (1_000_000_000 + self.sent,) * 2)  # files are read in the order of their times
-        self.sent += 1
-
-    @property
-    def stream(self) -> DataFrame:
-        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
-
-    @property
-    def batch(self) -> DataFrame:
-        return self.spark.read.schema(self.schema).json(str(self.folder))
+        )
 
 
-def fill(feeds: Sequence[Feed], first: int, count: int) -> None:
+def fill(feeds: Sequence[Timed], first: int, count: int) -> None:
     """Batches of 40 rows over ten seconds each, up to four seconds out of order, some on the very edge of a window."""
     for number in range(first, first + count):
         for place, feed in enumerate(feeds):
             feed.send(
                 [((i * (place + 3)) % 7, 100 * number + i, 10 * number + (i * 7 % 29) / 2 - 4) for i in range(40)]
             )
-
-
-def run(joined: DataFrame, folder: Path) -> None:
-    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
-    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
-        "checkpointLocation", str(folder / "checkpoint")
-    ).trigger(availableNow=True).start().awaitTermination()
 
 
 def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
@@ -93,7 +72,7 @@ def counters(state: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
 def test_a_restart_and_another_algorithm_equal_the_batch_join(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    feeds = [Feed(spark, tmp_path, name, kind) for name in "ab"]
+    feeds = [Timed(spark, tmp_path, name, kind) for name in "ab"]
     options: dict[str, Any] = {"time": ("a_ts", "b_ts"), "window": ("6 s", "3 s"), "lateness": "20 s"}
     options["state_dir"] = tmp_path / "state"
     a, b = (feed.stream for feed in feeds)
@@ -114,7 +93,7 @@ def test_a_restart_and_another_algorithm_equal_the_batch_join(spark: SparkSessio
 
 
 def test_the_arrival_clock_joins_what_comes_close_together(spark: SparkSession, tmp_path: Path) -> None:
-    feeds = [Feed(spark, tmp_path, name) for name in "ab"]
+    feeds = [Timed(spark, tmp_path, name) for name in "ab"]
     a, b = (feed.stream for feed in feeds)
     for number in range(2):
         for feed in feeds:
@@ -129,7 +108,7 @@ def test_the_arrival_clock_joins_what_comes_close_together(spark: SparkSession, 
 
 
 def test_late_rows_and_null_times_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    a, b = (Feed(spark, tmp_path, name) for name in "ab")
+    a, b = (Timed(spark, tmp_path, name) for name in "ab")
     a.send([(1, 0, 0.0)])
     b.send([(1, 0, 0.0)])
     a.send([(1, 1, 100.0), (1, 2, None)])
@@ -147,7 +126,7 @@ def test_late_rows_and_null_times_are_counted(spark: SparkSession, tmp_path: Pat
 
 
 def test_what_is_shed_is_in_the_account(spark: SparkSession, tmp_path: Path) -> None:
-    a, b = (Feed(spark, tmp_path, name) for name in "ab")
+    a, b = (Timed(spark, tmp_path, name) for name in "ab")
     for number in range(2):
         for feed in (a, b):
             feed.send([(key, key, float(number)) for key in range(1000)])
@@ -161,7 +140,7 @@ def test_what_is_shed_is_in_the_account(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
-    a, b = Feed(spark, tmp_path, "a"), Feed(spark, tmp_path, "b", "timestamp_ntz")
+    a, b = Timed(spark, tmp_path, "a"), Timed(spark, tmp_path, "b", "timestamp_ntz")
     good: dict[str, Any] = {"on": "k", "window": "5 s", "state_dir": tmp_path / "state"}
     with pytest.raises(NotStreamingError):
         wm.window_join(a.batch, b.stream, **good)

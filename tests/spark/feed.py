@@ -1,0 +1,48 @@
+"""What Spark tests share: a stream that is fed file by file, a run over all there is, rows to compare."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+class Feed:
+    """A stream of JSON files: every `send` is what one micro-batch reads."""
+
+    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
+        self.spark, self.folder, self.schema, self.sent = spark, folder, schema, 0
+        folder.mkdir()
+
+    def send(self, *rows: dict[str, Any]) -> None:
+        """Write the next file."""
+        file = self.folder / f"{self.sent:03d}.json"
+        file.write_text("\n".join(json.dumps(row, default=str) for row in rows))
+        os.utime(file, (1_700_000_000 + self.sent,) * 2)  # files are read in the order of their times
+        self.sent += 1
+
+    @property
+    def stream(self) -> DataFrame:
+        """A file a micro-batch."""
+        return self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    @property
+    def batch(self) -> DataFrame:
+        """All that was sent."""
+        return self.spark.read.schema(self.schema).json(str(self.folder))
+
+
+def run(joined: DataFrame, folder: Path) -> None:
+    """Run over everything there is, into parquet; a second call goes on from the checkpoint."""
+    joined.writeStream.format("parquet").option("path", str(folder / "out")).option(
+        "checkpointLocation", str(folder / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+
+
+def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    """The rows of a batch DataFrame."""
+    return Counter(tuple(row) for row in frame.collect())
