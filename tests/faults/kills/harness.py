@@ -208,7 +208,8 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def output_rows(folder: Path) -> Counter[Row]:
     """Key and numbers of every row in the files that the sink has committed."""
-    logs = sorted((folder / "_spark_metadata").iterdir(), key=lambda path: int(path.name.split(".")[0]))
+    logs = [path for path in (folder / "_spark_metadata").iterdir() if not path.name.startswith(".")]
+    logs.sort(key=lambda path: int(path.name.split(".")[0]))
     compact = [at for at, path in enumerate(logs) if path.suffix == ".compact"]
     committed: dict[str, None] = {}
     for path in logs[compact[-1] if compact else 0 :]:
