@@ -21,8 +21,8 @@ JOIN_SETTINGS = {
     # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
     AVAILABLE_NOW_WRAPPER: "true",
     # The C library would give every large array back to the system and fault it in again, page by page.
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
 }
 
 
