@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from watersmeet.cli import app
 from watersmeet.lab import ssbj_runs
+from watersmeet.lab.report import build
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -44,3 +46,13 @@ def test_without_tpchgen_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert code == 0
     assert "not reproducible here" in said
     assert "watersmeet[lab]" in said
+
+
+def test_the_report_takes_data_of_an_older_version_with_its_verdict(tmp_path: Path) -> None:
+    for name in ("rpj/fig12", "ssbj/fig5a", "punctuations/fig9", "windows/fig4"):
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        old = {"panels": [], "numbers": {"a": {"SSBJ": 1.0, "MESHJOIN": 2.0, "RPJ": 2.0, "RPJ-md": 1.0}}, "notes": []}
+        verdict = {"outcome": "differs", "why": "as it was said then"}
+        path.write_text(json.dumps({"experiment": name, "scale": "small", "verdict": verdict, "findings": old}))
+    assert build(tmp_path).read_text().count("as it was said then") >= 2

@@ -74,7 +74,7 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     findings = Findings.from_dict(data["findings"])
     try:
         verdict = experiment.verdict(findings.numbers)
-    except (KeyError, ValueError):  # kept by an older version, with other numbers: its verdict stands
+    except (LookupError, ValueError, StopIteration):  # kept by an older version, with other numbers: its verdict stands
         verdict = Verdict(**data["verdict"])
     return Result(experiment, data["scale"], verdict, findings)
 
