@@ -7,8 +7,10 @@ import re
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.spark.session import JOIN_SETTINGS, local_session
 
@@ -42,19 +44,34 @@ def start_session(
         given = [text for text in [settings.get("spark.jars.packages")] if text]
         settings["spark.jars.packages"] = ",".join([*given, *pipeline.packages])
     chosen = master or pipeline.master or settings.pop("spark.master", None)
-    if not under_spark_submit() and (chosen or "local").startswith("local"):
-        local = chosen or "local[*]"
-        cores = re.match(r"local\[(\d+)", local)
-        session = local_session(
-            pipeline.name, int(cores[1]) if cores else None, config={**settings, "spark.master": local}
-        )
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName(pipeline.name)
-        for name, value in {**JOIN_SETTINGS, **settings, **({"spark.master": chosen} if chosen else {})}.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+    try:
+        session = _session(pipeline.name, chosen, settings)
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        packages = settings.get("spark.jars.packages")
+        raise WatersmeetError(
+            f"pipeline {pipeline.name}",
+            expected=f"a Spark session with {packages}" if packages else "a Spark session",
+            found="that Spark ended before it had begun; what it printed above says why",
+            hint="Check name, version and Scala version of the packages, and that their repository can be reached "
+            "(`spark.jars.repositories` names others)."
+            if packages
+            else "Check that Java 17 or newer is there and that JAVA_HOME points at it.",
+        ) from error
     if not under_spark_submit():
         # Spark logs a failed query with all its options; the pipeline reports the failure itself, without secrets.
         session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _session(name: str, chosen: str | None, settings: Mapping[str, str]) -> SparkSession:
+    if not under_spark_submit() and (chosen or "local").startswith("local"):
+        local = chosen or "local[*]"
+        cores = re.match(r"local\[(\d+)", local)
+        return local_session(name, int(cores[1]) if cores else None, config={**settings, "spark.master": local})
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**JOIN_SETTINGS, **settings, **({"spark.master": chosen} if chosen else {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

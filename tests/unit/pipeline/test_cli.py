@@ -1,6 +1,9 @@
 """The command line where no Spark is needed: messages, exit codes, tables, pictures, starters."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +108,15 @@ def test_a_directory_without_a_join(tmp_path: Path, command: str) -> None:
     assert result.exit_code == 2
     assert "no join.json" in result.stderr
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(("packages", "said"), [([], "JAVA_HOME"), (["no.such:thing:1"], "no.such:thing:1")])
+def test_a_spark_that_does_not_start_is_a_short_message(good: Path, packages: list[str], said: str) -> None:
+    good.write_text(f"packages: {packages}\n{good.read_text()}")
+    environment = {**os.environ, "JAVA_HOME": str(good.parent)}  # no Java there
+    command = [sys.executable, "-m", "watersmeet", "run", str(good)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    message = ended.stderr.strip().splitlines()[-1]
+    assert "Spark ended before it had begun" in message
+    assert said in message
