@@ -1,9 +1,11 @@
 """Which rows have equal keys: candidates by hash, then the keys themselves.
 
-filter    a bitmap over the top bits of the hashes drops most rows that have no partner, at 2 ns a row
-search    the others find their range of equal hashes by bisection, at 30 to 50 ns a row
-expand    ranges become pairs, in blocks of bounded size
-compare   the keys decide: equal hashes are only a hint
+    filter    a bitmap over the top bits of the hashes drops most rows that have no partner
+    search    the others find their range of equal hashes by bisection, which costs many times as much a row
+    expand    ranges become pairs, in blocks of bounded size
+    compare   the keys decide: equal hashes are only a hint
+
+Both sides are sorted by hash; the shorter one is looked up in the longer.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def scan(hashes: Hashes, wanted: Hashes) -> Indices:
 
 def known_among(needles: Hashes, hay: Hashes) -> Indices | None:
     """The needles that a search is worth while for, or None for all of them."""
-    if not len(needles) > FILTER_WORTHWHILE or len(hay) > FILTER_REACH * len(needles):
+    if len(needles) <= FILTER_WORTHWHILE or len(hay) > FILTER_REACH * len(needles):
         return None
     known = scan(needles, hay)
     return known if len(known) < len(needles) // 2 else None
@@ -57,6 +59,17 @@ def equal_ranges(needles: Hashes, hay: Hashes) -> tuple[Indices, Indices, Indice
     several = np.flatnonzero((hay[np.minimum(start + 1, last)] == wanted) & (start < last))
     counts[several] = np.searchsorted(hay, wanted[several], side="right") - start[several]
     return hit, start, counts
+
+
+def ranges(starts: Indices, ends: Indices) -> Indices:
+    """All positions of the ranges [start, end), one range after the other.
+
+    >>> ranges(np.array([2, 7]), np.array([4, 10])).tolist()
+    [2, 3, 7, 8, 9]
+    """
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    return np.asarray(np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths))
 
 
 def expand(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of
-from watersmeet.matching import equal_ranges
+from watersmeet.matching import equal_ranges, ranges
 from watersmeet.multiway.expiring_runs import ExpiringRuns
 from watersmeet.state.run import Run
 from watersmeet.state.tiers import TieredRuns
@@ -103,5 +103,4 @@ def _look_back(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
 def _look_up(needles: Hashes, hashes: Hashes) -> tuple[Indices, Indices]:
     """Every needle looks for its rows."""
     i, start, counts = equal_ranges(needles, hashes)
-    begins = np.cumsum(counts) - counts
-    return np.repeat(i, counts), np.arange(int(counts.sum())) + np.repeat(start - begins, counts)
+    return np.repeat(i, counts), ranges(start, start + counts)

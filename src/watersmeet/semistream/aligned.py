@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
+from watersmeet.matching import ranges
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import (
     ARRIVED,
@@ -35,7 +36,6 @@ from watersmeet.semistream.generation import (
     Mask,
     Setting,
     group_sums,
-    ranges,
     rows_with,
 )
 from watersmeet.semistream.master_table import MasterPartition

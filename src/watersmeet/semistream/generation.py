@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of, take
-from watersmeet.matching import matches
+from watersmeet.matching import matches, ranges
 from watersmeet.metrics import Metrics
 from watersmeet.projection import Projection
 from watersmeet.semistream.cache import LABELS, Cache
@@ -205,17 +205,6 @@ class Generation(ABC):
     def _chunk_runs(self) -> list[Run]:
         columns = {name: pa.array(values) for name, values in self.chunk_columns().items()}
         return [resident_run(CHUNKS, pa.table(columns), oldest=0, newest=0)] if columns else []
-
-
-def ranges(starts: Indices, ends: Indices) -> Indices:
-    """The numbers starts[0]..ends[0]-1, starts[1]..ends[1]-1 and so on, in one array.
-
-    >>> ranges(np.array([2, 7]), np.array([4, 10])).tolist()
-    [2, 3, 7, 8, 9]
-    """
-    lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths))
 
 
 def rows_with(table: pa.Table, hashes: Hashes) -> tuple[pa.Table, Indices]:

@@ -45,51 +45,41 @@ STARTS_PER_CYCLE = 4
 class Collectors:
     """Collectors that were started at the same step."""
 
-    def __init__(self, start: int, keys: Run, rows: TieredRuns) -> None:
+    def __init__(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64], rows: TieredRuns) -> None:
         self.start = start
-        self.keys = keys
+        self.hashes = hashes
+        self.sizes = sizes  # bytes collected so far for each hash
         self.rows = rows
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """The bytes collected so far for each key."""
-        return numpy_of(self.keys.table.column(COLLECTED))
 
     def collect(self, rows: pa.Table, sizes: Amounts, chunk: int) -> None:
         """Take the rows of a chunk."""
         self.rows.add(resident_run(COLLECT_ROWS, rows, oldest=chunk, newest=chunk))
-        self._become(self.keys.hashes, self.sizes + sizes.astype(np.int64))
+        self.sizes = self.sizes + sizes.astype(np.int64)
 
     def give_up(self, hopeless: Mask) -> None:
-        """Forget some of the keys and their rows."""
-        gone = self.keys.hashes[hopeless]
-        self._become(self.keys.hashes[~hopeless], self.sizes[~hopeless])
-        left = [(run, ~contains(gone, run.hashes)) for run in self.rows.runs]
-        kept = [
-            (run, run.table if stays.all() else take(run.table, np.flatnonzero(stays)))
-            for run, stays in left
-            if stays.any()
-        ]
-        self.rows = TieredRuns(
-            run
-            if table is run.table
-            else resident_run(COLLECT_ROWS, table, oldest=run.oldest, newest=run.newest, **run.attributes)
-            for run, table in kept
-        )
+        """Forget some of the hashes and their rows."""
+        gone = self.hashes[hopeless]
+        self.hashes, self.sizes = self.hashes[~hopeless], self.sizes[~hopeless]
+        self.rows = TieredRuns(kept for run in self.rows.runs if (kept := _without(run, gone)).rows)
 
-    def _become(self, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> None:
-        self.keys = collector_keys(hashes, sizes, self.keys.oldest, self.start)
+    @property
+    def keys(self) -> Run:
+        """The hashes and sizes as a run."""
+        table = pa.table({"_hash": pa.array(self.hashes), COLLECTED: pa.array(self.sizes)})
+        return resident_run(COLLECT_KEYS, table, oldest=0, newest=0, start=self.start)
 
     @property
     def nbytes(self) -> int:
         """Bytes of keys and rows."""
-        return self.keys.nbytes + self.rows.nbytes
+        return self.hashes.nbytes + self.sizes.nbytes + self.rows.nbytes
 
 
-def collector_keys(hashes: Hashes, sizes: npt.NDArray[np.int64], batch: int, start: int) -> Run:
-    """The keys of collectors, each with the bytes collected so far."""
-    table = pa.table({"_hash": pa.array(hashes), COLLECTED: pa.array(sizes)})
-    return resident_run(COLLECT_KEYS, table, oldest=batch, newest=batch, start=start)
+def _without(run: Run, gone: Hashes) -> Run:
+    stays = ~contains(gone, run.hashes)
+    if stays.all():
+        return run
+    table = take(run.table, np.flatnonzero(stays))
+    return resident_run(run.label, table, oldest=run.oldest, newest=run.newest, **run.attributes)
 
 
 class SsbjGeneration(MeshGeneration):
@@ -112,7 +102,7 @@ class SsbjGeneration(MeshGeneration):
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """This batch's steps, with collectors for the keys that have become hot."""
-        self._start_collectors(batch)
+        self._start_collectors()
         yield from super().work(batch)
 
     def _is_wanted(self) -> bool:
@@ -120,7 +110,7 @@ class SsbjGeneration(MeshGeneration):
 
     # -- into the cache -------------------------------------------------------------------------------------------
 
-    def _start_collectors(self, batch: int) -> None:
+    def _start_collectors(self) -> None:
         """Hashes for which more bytes wait than one master row and an entry would take."""
         hashes = np.unique(np.concatenate(self.fresh)) if self.fresh else np.empty(0, np.uint64)
         self.fresh = []
@@ -128,18 +118,17 @@ class SsbjGeneration(MeshGeneration):
         if self.retired or recent:
             return
         for each in self.collectors:
-            hashes = hashes[~contains(each.keys.hashes, hashes)]
+            hashes = hashes[~contains(each.hashes, hashes)]
         price = self.setting.options.switching_factor * (ENTRY_BYTES + self.table.mean_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
-            keys = collector_keys(hashes, np.zeros(len(hashes), np.int64), batch, self.step)
-            self.collectors.append(Collectors(self.step, keys, TieredRuns()))
+            self.collectors.append(Collectors(self.step, hashes, np.zeros(len(hashes), np.int64), TieredRuns()))
 
     def passes(self, chunk: pa.Table, number: int) -> None:
         """Collectors under way take their rows from the chunk."""
         for each in self.collectors:
             if self.step - each.start < self.table.count:
-                rows, counts = rows_with(chunk, each.keys.hashes)
+                rows, counts = rows_with(chunk, each.hashes)
                 if rows.num_rows:
                     sizes = group_sums(row_bytes(rows), counts)
                     place = pa.array(np.full(rows.num_rows, number, np.int32))
@@ -149,17 +138,17 @@ class SsbjGeneration(MeshGeneration):
         """The inequality can only get worse for a key as its rows are found: stop once it fails."""
         factor = self.setting.options.switching_factor
         for each in self.collectors:
-            hopeless = self._waiting_bytes_of(each.keys.hashes) <= factor * (each.sizes + ENTRY_BYTES)
+            hopeless = self._waiting_bytes_of(each.hashes) <= factor * (each.sizes + ENTRY_BYTES)
             if hopeless.any():
                 self.setting.metrics.count("collectors_given_up", int(hopeless.sum()))
                 each.give_up(hopeless)
-        self.collectors = [each for each in self.collectors if each.keys.rows]
+        self.collectors = [each for each in self.collectors if len(each.hashes)]
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
         for each in [each for each in self.collectors if self.step - each.start >= self.table.count]:
             self.collectors.remove(each)
-            hashes = each.keys.hashes
+            hashes = each.hashes
             schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
             rows = pa.concat_tables([schema.empty_table(), *(run.table for run in each.rows.runs)])
             rows = take(rows, np.argsort(hashes_of(rows), kind="stable"))
@@ -290,7 +279,12 @@ class SsbjGeneration(MeshGeneration):
         super().restore(runs, values)
         rows = [run for run in runs if run.label == COLLECT_ROWS]
         self.collectors = [
-            Collectors(start, run, TieredRuns(mine for mine in rows if mine.attributes["start"] == start))
+            Collectors(
+                start,
+                run.hashes,
+                numpy_of(run.table.column(COLLECTED)),
+                TieredRuns(mine for mine in rows if mine.attributes["start"] == start),
+            )
             for run in runs
             if run.label == COLLECT_KEYS and (start := int(run.attributes["start"])) >= 0
         ]

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, merge_by_hash, take
-from watersmeet.semistream.generation import WAITING, Mask, ranges
+from watersmeet.matching import ranges
+from watersmeet.semistream.generation import WAITING, Mask
 from watersmeet.state.run import Run, resident_run
 
 # More runs than this are never probed: the smallest half of them become one.

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
-SPARK_DEFAULT = 200  # of spark.sql.shuffle.partitions
+UNSET_SHUFFLE_PARTITIONS = 200
 
 # What a join needs of any session to be fast.
 JOIN_SETTINGS = {
@@ -33,7 +33,7 @@ def default_partitions(session: SparkSession) -> int:
     """
     configured = int(session.conf.get("spark.sql.shuffle.partitions") or 0)
     context = session.sparkContext
-    if configured == SPARK_DEFAULT and not context.getConf().contains("spark.sql.shuffle.partitions"):
+    if configured == UNSET_SHUFFLE_PARTITIONS and not context.getConf().contains("spark.sql.shuffle.partitions"):
         return max(1, context.defaultParallelism)
     return max(1, configured)
 

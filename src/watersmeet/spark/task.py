@@ -138,13 +138,14 @@ def _rows_of(
     spec: InputSpec, slots: list[int], table: pa.Table, hashes: np.ndarray[Any, Any], order: Indices
 ) -> pa.Table:
     names = [n for n in table.column_names if n.startswith("_k")]
+    ordered = hashes[order]
     wanted = take(table.select([*names, *(f"_s{slot}" for slot in slots)]), order).columns
     if not names:
-        wanted = [pa.chunked_array([pa.array(key_of_hash(hashes[order]))]), *wanted]
+        wanted = [pa.chunked_array([pa.array(key_of_hash(ordered))]), *wanted]
     schema = spec.schema
     # Only labels can differ: the session's time zone, large strings.
     columns = [relabelled(one_chunk(c), f.type) for c, f in zip(wanted, list(schema)[1:], strict=True)]
-    return pa.Table.from_arrays([pa.array(hashes[order]), *columns], schema=schema)
+    return pa.Table.from_arrays([pa.array(ordered), *columns], schema=schema)
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:

@@ -98,7 +98,7 @@ class StateDir:
     def open(self, name: str) -> pa.NativeFile:
         """A file for random access, memory-mapped where that is possible."""
         if self.is_local:
-            # As a buffer: Arrow reads a file, even a mapped one, through a pool of threads, six times as slowly.
+            # As a buffer, because Arrow reads a file, even a mapped one, through a pool of threads.
             return pa.BufferReader(pa.memory_map(self.path(name), "r").read_buffer())
         return self.fs.open_input_file(self.path(name))
 

@@ -81,6 +81,22 @@ def test_with_all_of_the_table_cached_nothing_is_read(tmp_path: Path, policy: st
     assert sum(rows, Counter()) == semi_stream_join(script, master_rows(12))
 
 
+def test_a_collector_whose_rows_outweigh_what_waits_is_given_up(tmp_path: Path) -> None:
+    """A hot key with very many master rows: caching it would cost more than to let its rows wait."""
+    master = [(1, i, "m" * 50) for i in range(400)] + [(2, 0, "m")]
+    write_master(str(tmp_path), master, chunk_rows=20, layout="arrival")
+    script = [Arrival({"stream": [(key, 100 * n + i, "") for key in (1, 2) for i in range(20)]}) for n in range(30)]
+    held = {}
+    for policy in ("mesh", "ssbj"):
+        plan = semi_stream_plan(str(tmp_path), {"policy": policy}, {"max_delay": 10})
+        rows, counters, _ = run(plan, [*script, *(Arrival() for _ in range(12))])
+        assert sum(rows, Counter()) == semi_stream_join(script, master)
+        held[policy] = max(counter["waiting_bytes"] + counter.get("cache_bytes", 0) for counter in counters)
+    assert sum(counter.get("collectors_given_up", 0) for counter in counters) > 0
+    assert max(counter["cached_keys"] for counter in counters) == 1  # the other one
+    assert held["ssbj"] < 2 * held["mesh"]
+
+
 def test_a_chunk_that_nobody_waits_for_is_not_read(tmp_path: Path) -> None:
     write_master(str(tmp_path), master_rows(100), chunk_rows=1)
     script = [Arrival({"stream": [(1, 1, "")]}), *(Arrival() for _ in range(9))]
