@@ -63,7 +63,9 @@ def measure(streams: list[pa.Table], period: int, slices: int, repeats: int) -> 
 
 def plot(found: dict[str, dict[str, Any]]) -> None:
     """Share of results over time, one panel per dataset and period."""
-    figure, axes = plt.subplots(len(PERIODS), len(DATASETS), figsize=(18, 6), sharex=True, sharey=True)
+    figure, axes = plt.subplots(
+        len(PERIODS), len(DATASETS), figsize=(16, 5), sharex=True, sharey=True, layout="constrained"
+    )
     for row, period in enumerate(PERIODS):
         for column, name in enumerate(DATASETS):
             axis = axes[row][column]
@@ -74,9 +76,8 @@ def plot(found: dict[str, dict[str, Any]]) -> None:
     axes[0][0].legend(fontsize=7)
     figure.supxlabel("time over that of timestamp")
     figure.supylabel("share of the batch's results")
-    figure.tight_layout()
     h.RESULTS.mkdir(exist_ok=True)
-    figure.savefig(h.RESULTS / "drivers.png", dpi=110)
+    figure.savefig(h.RESULTS / "drivers.png", dpi=90)
 
 
 def main() -> None:

@@ -27,6 +27,8 @@ FILTER_SPARE_BITS, FILTER_MIN_BITS, FILTER_MAX_BITS = 5, 10, 20
 FILTER_WORTHWHILE = 256
 # A filter is filled with all rows of the longer side: with more of them than this per row looked up, it does not pay.
 FILTER_REACH = 4
+# So many rows of one key are found one by one, in memory that has just been touched.
+STEPS = 3
 
 
 def scan(hashes: Hashes, wanted: Hashes) -> Indices:
@@ -49,15 +51,18 @@ def known_among(needles: Hashes, hay: Hashes) -> Indices | None:
 def equal_ranges(needles: Hashes, hay: Hashes) -> tuple[Indices, Indices, Indices]:
     """For sorted inputs: which needles occur in `hay`, where they begin there, and how often they occur.
 
-    Most keys occur once in a run, so only those whose next neighbour is equal too are searched a second time.
+    A key seldom occurs often in a run: its end is looked for step by step, and by bisection only beyond `STEPS`.
     """
-    last = len(hay) - 1
     start = np.searchsorted(hay, needles, side="left")
-    hit = np.flatnonzero(hay[np.minimum(start, last)] == needles)
+    hit = np.flatnonzero(hay.take(start, mode="clip") == needles)
     start, wanted = start[hit], needles[hit]
     counts = np.ones(len(hit), dtype=np.int64)
-    several = np.flatnonzero((hay[np.minimum(start + 1, last)] == wanted) & (start < last))
-    counts[several] = np.searchsorted(hay, wanted[several], side="right") - start[several]
+    going, at = np.arange(len(hit)), start + 1
+    for _ in range(STEPS):
+        same = np.flatnonzero((hay.take(at, mode="clip") == wanted) & (at < len(hay)))
+        going, at, wanted = going[same], at[same] + 1, wanted[same]
+        counts[going] += 1
+    counts[going] = np.searchsorted(hay, wanted, side="right") - start[going]
     return hit, start, counts
 
 
