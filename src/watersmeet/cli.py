@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ StateArgument = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines in place of text, for machines.")]
 Plot = Annotated[Path | None, typer.Option(help="Write a picture to this file (.png, .svg or .pdf).")]
+
+SAME_SIGNAL_SECONDS = 0.5
 
 
 def _version(wanted: bool) -> None:
@@ -259,14 +262,23 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
 
 
 def _stop_on_signals() -> threading.Event:
-    """Ctrl-C and a polite kill ask the run to stop; a second Ctrl-C ends it at once."""
+    """Ctrl-C and a polite kill ask the run to stop; a second Ctrl-C ends it at once.
+
+    A terminal or `timeout` may send one and the same signal to the process and to its group: what follows at once is
+    not a second one.
+    """
     stop = threading.Event()
+    first = 0.0
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+        nonlocal first
+        now = time.monotonic()
+        if not stop.is_set():
+            first = now
+            print("stopping after the micro-batch under way ...", file=sys.stderr, flush=True)
+            stop.set()
+        elif now - first > SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt
-        print("stopping after the micro-batch under way ...", file=sys.stderr, flush=True)
-        stop.set()
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)

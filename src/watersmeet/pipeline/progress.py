@@ -147,7 +147,7 @@ class ProgressTracker:
 
     def _snapshot(self, now: float) -> Snapshot:
         last = self._newest()
-        lags = self._lags()
+        lags = {name: lag for name, lag in self._lags().items() if name not in self.history.ended}
         return Snapshot(
             name=self.name,
             phase=self.phase,

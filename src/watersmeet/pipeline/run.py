@@ -165,6 +165,7 @@ class Run:
         failure = query.exception()
         if failure is not None and not self.stop.is_set():
             raise self._failure(failure)
+        self._lags.forget()
         self._take(query.recentProgress)
         return False
 
@@ -274,6 +275,10 @@ class Lags:
             if (lag := reported_lag(part)) is not None:
                 self._reported[name] = lag
         return sum(int(part["numInputRows"]) for _, part in streams)
+
+    def forget(self) -> None:
+        """Look again the next time, however soon that is."""
+        self._at = 0.0
 
     def by_input(self) -> Mapping[str, str]:
         """The lag of each input, where it is known."""

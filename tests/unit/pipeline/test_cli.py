@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.unit.pipeline.conftest import GOOD
 from typer.testing import CliRunner
 
+from watersmeet import cli
 from watersmeet.cli import app
 from watersmeet.pipeline.config import load
 from watersmeet.pipeline.families import FAMILIES
@@ -120,3 +123,19 @@ def test_a_spark_that_does_not_start_is_a_short_message(good: Path, packages: li
     message = ended.stderr.strip().splitlines()[-1]
     assert "Spark ended before it had begun" in message
     assert said in message
+
+
+def test_signals_that_come_together_are_one_and_a_later_one_ends_the_run_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handlers: dict[int, Callable[[int, None], None]] = {}
+    clock = iter([100.0, 100.01, 101.0])
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    stop = cli._stop_on_signals()
+    assert not stop.is_set()
+    handlers[signal.SIGINT](signal.SIGINT, None)
+    assert stop.is_set()
+    handlers[signal.SIGTERM](signal.SIGTERM, None)  # the same request, sent to the group as well
+    with pytest.raises(KeyboardInterrupt):
+        handlers[signal.SIGINT](signal.SIGINT, None)

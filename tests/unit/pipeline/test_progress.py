@@ -98,6 +98,14 @@ def test_the_tracker(tmp_path: Path) -> None:
     assert {one.state for one in tracker.update().inputs} == {"stalled"}
 
 
+def test_an_input_that_has_ended_has_no_lag(state_dir: str) -> None:
+    tracker = ProgressTracker("p", state_dir, INPUTS, lags=lambda: {"left": "1 files"}, clock=Clock())
+    snapshot = tracker.update()
+    assert {one.state for one in snapshot.inputs} == {"ended"}
+    assert snapshot.inputs[0].lag is None
+    assert snapshot.remaining is None
+
+
 def test_what_the_operator_does() -> None:
     assert doing("reading", None) == "waiting for the first batch"
     record = BatchRecord(3)
