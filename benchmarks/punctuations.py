@@ -45,6 +45,7 @@ CURRENT = 10  # news items that are current at a time
 RECORDS_PER_ITEM = 50
 COLUMNS = ["sno", "title", "ip"]
 XJOIN_MEMORY = "64 MB"
+TURNS = 3
 ONE_TO_MANY = {"constraints": [{"kind": "one_to_many", "one": "left"}]}
 
 
@@ -109,14 +110,14 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
         ),
         "spark": lambda state: news.join(plain, "sno"),
     }
-    runs: dict[str, h.Run] = {}
     if pattern == "ordered":  # once, to warm up Spark for all engines alike
         h.run_to_end("warm", punctuated(folder / "state-warm"), folder, COLUMNS)
-    for name, build_join in engines.items():
-        if only and name not in only:
-            continue
-        state = folder / f"{pattern}-state-{name}"
-        run = h.run_to_end(f"{pattern}-{name}", build_join(state), folder, COLUMNS, limit_seconds=limit)
+    turns: dict[str, list[h.Run]] = {name: [] for name in engines if not only or name in only}
+    # The first two are close to each other: they take turns.
+    order = [name for _ in range(TURNS) for name in ("punctuated", "progressive")] + ["xjoin", "spark"]
+    for turn, name in enumerate(name for name in order if name in turns):
+        state = folder / f"{pattern}-state-{turn}"
+        run = h.run_to_end(f"{pattern}-{turn}", engines[name](state), folder, COLUMNS, limit_seconds=limit)
         if name == "spark":
             run.extra["state_rows"] = [sum(int(op["numRowsTotal"]) for op in run.extra.pop("state", []))]
         else:
@@ -124,10 +125,31 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
         # What XJoin has spilled it owes until its inputs end: its answer is a part of the whole.
         if run.extra["finished"] and name != "xjoin":
             h.check(run, expected)
-        runs[name] = run
+        turns[name].append(run)
         held = run.extra["state_rows"][-1]
         h.console.print(f"{pattern}, {name}: {run.rows_per_second:,.0f} rows/s, {held:,} rows held at the end")
-    return {"expected": expected, "engines": {name: run.as_dict() for name, run in runs.items()}}
+    runs = {name: sorted(some, key=lambda run: run.rows_per_second)[len(some) // 2] for name, some in turns.items()}
+    for name, some in turns.items():
+        runs[name].extra["rows_per_second_of_all_turns"] = [round(run.rows_per_second) for run in some]
+    ratios = _ratios(turns) if {"punctuated", "progressive"} <= set(turns) else {}
+    h.console.print({pattern: ratios})
+    return {"expected": expected, **ratios, "engines": {name: run.as_dict() for name, run in runs.items()}}
+
+
+def _ratios(turns: dict[str, list[h.Run]]) -> dict[str, float]:
+    """Throughput over that of the plain join: in all, and from the batch on at which that holds a million rows.
+
+    The median time of every batch over all turns counts, so that a pause of the machine does not.
+    """
+    plain = turns["progressive"][0]
+    large = int(np.argmax(np.array(plain.extra["state_rows"]) > 1_000_000))
+    seconds = {name: np.median([run.seconds for run in some], axis=0) for name, some in turns.items() if len(some) > 1}
+    return {
+        "ratio_vs_progressive": round(float(seconds["progressive"].sum() / seconds["punctuated"].sum()), 3),
+        "ratio_past_a_million_rows": round(
+            float(seconds["progressive"][large:].sum() / seconds["punctuated"][large:].sum()), 3
+        ),
+    }
 
 
 def _state_sizes(spark: SparkSession, state: Path, run: h.Run) -> None:
