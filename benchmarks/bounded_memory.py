@@ -37,7 +37,7 @@ class WorkerMemory(threading.Thread):
 
     def _pss(self, process: psutil.Process) -> int:
         try:
-            if not any("pyspark" in part for part in process.cmdline()) or "java" in process.name():
+            if "pyspark.daemon" not in process.cmdline():  # Spark's own process, or one that it is about to start
                 return 0
             return int(process.memory_full_info().pss)
         except psutil.Error:  # it ended while we looked

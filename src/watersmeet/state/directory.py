@@ -100,7 +100,11 @@ class StateDir:
         if self.is_local:
             # As a buffer, because Arrow reads a file, even a mapped one, through a pool of threads.
             return pa.BufferReader(pa.memory_map(self.path(name), "r").read_buffer())
-        return self.fs.open_input_file(self.path(name))
+        return self.open_unmapped(name)
+
+    def open_unmapped(self, name: str) -> pa.NativeFile:
+        """A file that is read piece by piece: mapped pieces would stay in the process's memory until it is closed."""
+        return pa.OSFile(self.path(name)) if self.is_local else self.fs.open_input_file(self.path(name))
 
     def publish(self, name: str, content: bytes) -> None:
         """Write a small file so that it is seen whole or not at all."""
@@ -156,8 +160,8 @@ class StateDir:
     def checksum(self, name: str) -> str:
         """The checksum of a file's bytes, read in pieces."""
         digest = xxhash.xxh3_64()
-        with self.open(name) as stream:
-            while piece := stream.read(1 << 24):
+        with self.open_unmapped(name) as stream:
+            while piece := stream.read(1 << 22):
                 digest.update(piece)
         return digest.hexdigest()
 

@@ -16,8 +16,7 @@ import re
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from watersmeet.state.directory import StateDir, seal
 from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
 from watersmeet.state.run import Page, Run, hash_sum
 from watersmeet.state.space import BucketPage, SpillWriter
+from watersmeet.state.stored_run import PageReaders, StoredRun, corrupt
 
 KEEP = 3
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
@@ -37,69 +37,15 @@ _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
 _TEMPORARY_SEGMENT = re.compile(r"\.metrics-(\d{6})\.json\.\w+\.tmp$")
 
 
-@dataclass
-class StoredRun:
-    """A run's rows in a file, opened when they are first wanted."""
-
-    directory: StateDir
-    name: str
-    length: int
-    checksum: str
-    rows: int
-    verify: bool
-
-    @cached_property
-    def _reader(self) -> pa.ipc.RecordBatchFileReader:
-        self.check_length()
-        if self.verify:
-            found = self.directory.checksum(self.name)
-            if found != self.checksum:
-                raise self._corrupt(f"checksum {self.checksum}", f"checksum {found}")
-            self.verify = False
-        try:
-            return pa.ipc.open_file(self.directory.open(self.name))
-        except (pa.ArrowException, OSError) as error:
-            raise self._corrupt("an Arrow IPC file", str(error)) from error
-
-    @cached_property
-    def _table(self) -> pa.Table:
-        reader = self._reader
-        try:
-            table = reader.read_all()
-        except (pa.ArrowException, OSError) as error:
-            raise self._corrupt("readable rows", str(error)) from error
-        if table.num_rows != self.rows:
-            raise self._corrupt(f"{self.rows} rows", f"{table.num_rows} rows")
-        return table
-
-    def table(self) -> pa.Table:
-        """All rows."""
-        return self._table
-
-    def page(self, index: int) -> pa.Table:
-        """One page, read and decompressed alone."""
-        reader = self._reader
-        try:
-            return pa.Table.from_batches([reader.get_batch(index)])
-        except (pa.ArrowException, OSError) as error:
-            raise self._corrupt(f"a readable page {index}", str(error)) from error
-
-    def check_length(self) -> None:
-        """Fail early when the file is gone or has another length than its manifest says."""
-        found = self.directory.size(self.name)
-        if found != self.length:
-            raise self._corrupt(f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
-
-    def _corrupt(self, expected: str, found: str) -> CorruptStateError:
-        return _corrupt(self.directory.path(self.name), expected, found)
-
-
 class FileSpace:
     """Where one attempt of one batch writes its run files."""
 
-    def __init__(self, directory: StateDir, folder: str, partition: int, batch: int, attempt: str) -> None:
+    def __init__(
+        self, directory: StateDir, folder: str, partition: int, batch: int, attempt: str, readers: PageReaders
+    ) -> None:
         self.directory = directory
         self.partition = partition
+        self.readers = readers
         self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._written = 0
 
@@ -113,7 +59,7 @@ class FileSpace:
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
         """Write a spilled run, a page at a time."""
-        return _FileWriter(self.directory, self._next_name(), label, schema)
+        return _FileWriter(self.directory, self._next_name(), label, schema, self.readers)
 
     def store(self, run: Run) -> Run:
         """Write a resident run that has no file yet."""
@@ -125,7 +71,7 @@ class FileSpace:
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
         name = self._next_name()
         length, checksum = self.directory.write_arrow(name, schema, batches, compression)
-        return StoredRun(self.directory, name, length, checksum, rows=0, verify=False)
+        return StoredRun(self.directory, name, length, checksum, rows=0, verify=False, readers=self.readers)
 
     def _next_name(self) -> str:
         self._written += 1
@@ -133,8 +79,8 @@ class FileSpace:
 
 
 class _FileWriter:
-    def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema) -> None:
-        self.directory, self.name, self.label = directory, name, label
+    def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema, readers: PageReaders) -> None:
+        self.directory, self.name, self.label, self.readers = directory, name, label, readers
         self.file = directory.arrow_writer(name, schema, "lz4")
         self.pages: list[Page] = []
         self.nbytes = self.hash_sum = 0
@@ -150,7 +96,7 @@ class _FileWriter:
         rows = sum(page.rows for page in self.pages)
         return Run(
             label=self.label,
-            data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False),
+            data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False, readers=self.readers),
             rows=rows,
             nbytes=self.nbytes,
             oldest=oldest,
@@ -169,6 +115,7 @@ class PartitionStore:
         self.directory = directory
         self.partition = partition
         self.folder = f"part-{partition:05d}"
+        self.readers = PageReaders()
 
     def versions(self) -> list[int]:
         """The versions that exist, oldest first."""
@@ -192,7 +139,7 @@ class PartitionStore:
             ) from None
         manifest = Manifest.from_bytes(content, self.directory.path(name))
         if manifest.version != version or manifest.partition != self.partition:
-            raise _corrupt(
+            raise corrupt(
                 self.directory.path(name),
                 f"version {version} of partition {self.partition}",
                 f"version {manifest.version} of partition {manifest.partition}",
@@ -219,16 +166,18 @@ class PartitionStore:
             name = f"{self.folder}/{entry.file}"
             if not entry.adds_up():
                 where = self.directory.path(self._manifest_name(manifest.version))
-                raise _corrupt(where, f"an account of {entry.file} that adds up", f"{entry.stored_rows} rows")
+                raise corrupt(where, f"an account of {entry.file} that adds up", f"{entry.stored_rows} rows")
             verify = entry.verified != session
-            data = StoredRun(self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify)
+            data = StoredRun(
+                self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify, self.readers
+            )
             data.check_length()
             runs.append(entry.run(data))
         return runs
 
     def space(self, batch: int, attempt: str) -> FileSpace:
         """Room for one attempt's run files."""
-        return FileSpace(self.directory, self.folder, self.partition, batch, attempt)
+        return FileSpace(self.directory, self.folder, self.partition, batch, attempt, self.readers)
 
     def commit(
         self,
@@ -368,13 +317,3 @@ def _peek(pages: Iterable[BucketPage]) -> tuple[BucketPage, Iterator[BucketPage]
         yield from iterator
 
     return first, rest()
-
-
-def _corrupt(name: str, expected: str, found: str) -> CorruptStateError:
-    return CorruptStateError(
-        f"state file {name}",
-        expected=expected,
-        found=found,
-        hint="The file is damaged or gone: restore the state directory from a copy, or start over with a new state "
-        "directory and a new checkpoint.",
-    )

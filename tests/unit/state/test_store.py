@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -337,3 +338,21 @@ def test_spilled_runs_on_disk_equal_those_in_memory(tmp_path: Path) -> None:
     assert [hashes_of(page).tolist() for page in again.read(0)] == [[1, 2], [3]]
     assert [hashes_of(page).tolist() for page in again.read(4)] == [[9, 9]]
     assert json.loads(json.dumps(again.attributes)) == {"level": 2}
+
+
+def test_only_so_many_files_of_spilled_runs_are_open(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    store = PartitionStore(directory, 0)
+    store.readers.most = 2
+    store.load(0, "q", "s")
+    space = store.space(0, "a")
+    tables = [pa.table({"_hash": pa.array([number], pa.uint64())}) for number in range(5)]
+    runs = [space.spill("left", [(0, table)], oldest=0, newest=0) for table in tables]
+    for run, table in [*zip(runs, tables, strict=True), (runs[0], tables[0])]:
+        assert run.data.page(0).equals(table)
+        assert len(_open_files(tmp_path)) <= 2
+    assert _open_files(tmp_path)  # they are kept, not opened anew for every page
+
+
+def _open_files(folder: Path) -> list[str]:
+    return [file.path for file in psutil.Process().open_files() if file.path.startswith(str(folder))]

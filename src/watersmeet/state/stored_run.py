@@ -1,0 +1,101 @@
+"""A run's rows in a file.
+
+resident    mapped as a whole: the system has the pages anyway, and they are there again after a restart
+spilled     read a page at a time, so that memory holds no more of the file than is being looked at
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from watersmeet.errors import CorruptStateError
+from watersmeet.state.directory import StateDir
+
+
+class PageReaders:
+    """The files of spilled runs that are open, those used last: each takes a file descriptor."""
+
+    def __init__(self, most: int = 128) -> None:
+        self.most = most
+        self._open: OrderedDict[str, pa.ipc.RecordBatchFileReader] = OrderedDict()
+
+    def get(self, name: str, open_file: Callable[[], pa.ipc.RecordBatchFileReader]) -> pa.ipc.RecordBatchFileReader:
+        """The reader of a file, opened if it is not."""
+        reader = self._open.pop(name, None) or open_file()
+        self._open[name] = reader
+        if len(self._open) > self.most:
+            self._open.popitem(last=False)
+        return reader
+
+
+@dataclass
+class StoredRun:
+    """A run's rows in a file, opened when they are first wanted: mapped as a whole, or read a page at a time."""
+
+    directory: StateDir
+    name: str
+    length: int
+    checksum: str
+    rows: int
+    verify: bool
+    readers: PageReaders
+
+    def _reader(self, opened: Callable[[str], pa.NativeFile]) -> pa.ipc.RecordBatchFileReader:
+        self.check_length()
+        if self.verify:
+            found = self.directory.checksum(self.name)
+            if found != self.checksum:
+                raise self._corrupt(f"checksum {self.checksum}", f"checksum {found}")
+            self.verify = False
+        try:
+            return pa.ipc.open_file(opened(self.name))
+        except (pa.ArrowException, OSError) as error:
+            raise self._corrupt("an Arrow IPC file", str(error)) from error
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        reader = self._reader(self.directory.open)
+        try:
+            table = reader.read_all()
+        except (pa.ArrowException, OSError) as error:
+            raise self._corrupt("readable rows", str(error)) from error
+        if table.num_rows != self.rows:
+            raise self._corrupt(f"{self.rows} rows", f"{table.num_rows} rows")
+        return table
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return self._table
+
+    def page(self, index: int) -> pa.Table:
+        """One page, read and decompressed alone."""
+        reader = self.readers.get(self.name, lambda: self._reader(self.directory.open_unmapped))
+        try:
+            return pa.Table.from_batches([reader.get_batch(index)])
+        except (pa.ArrowException, OSError) as error:
+            raise self._corrupt(f"a readable page {index}", str(error)) from error
+
+    def check_length(self) -> None:
+        """Fail early when the file is gone or has another length than its manifest says."""
+        found = self.directory.size(self.name)
+        if found != self.length:
+            raise self._corrupt(f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
+
+    def _corrupt(self, expected: str, found: str) -> CorruptStateError:
+        return corrupt(self.directory.path(self.name), expected, found)
+
+
+def corrupt(name: str, expected: str, found: str) -> CorruptStateError:
+    """The error for a state file that is not what its manifest says."""
+    return CorruptStateError(
+        f"state file {name}",
+        expected=expected,
+        found=found,
+        hint="The file is damaged or gone: restore the state directory from a copy, or start over with a new state "
+        "directory and a new checkpoint.",
+    )
