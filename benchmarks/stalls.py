@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def earlier(rows: int) -> dict[str, Any]:
-    """What an earlier run with as many rows has found for other patterns and networks: a full run takes half an hour."""
+    """What an earlier run of as many rows has found for other patterns and networks; all take half an hour."""
     path = h.RESULTS / "stalls.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     return dict(known["arrivals"]) if known.get("rows") == rows else {}
