@@ -52,7 +52,11 @@ def list_command(out: Out = DEFAULT_OUT) -> None:
 def run_command(
     names: Annotated[list[str], typer.Argument(help="An experiment (rpj/fig8), a paper (rpj), or all.")],
     scale: Annotated[
-        ScaleName, typer.Option(help="small: about a minute per figure; paper: the paper's sizes; tiny: for tests.")
+        ScaleName,
+        typer.Option(
+            help="small: about a minute per figure; paper: the paper's sizes where that is affordable, "
+            "minutes per figure; tiny: for tests."
+        ),
     ] = ScaleName.small,
     out: Out = DEFAULT_OUT,
 ) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import hash_keys
 from watersmeet.lab.experiment import Scale
+from watersmeet.lab.measuring import order_of_turns, uncollected
 from watersmeet.lab.workloads import DATASETS, DURATION, Floats, stream
 from watersmeet.multiway.timeline import Timeline, timed_batch
 from watersmeet.operator import Batch
@@ -31,7 +32,7 @@ POLICIES = {
 BASE = "Timestamp-based"
 SLICES = 8
 FRACTIONS: dict[Scale, float] = {"tiny": 0.002, "small": 0.03, "paper": 1.0}
-REPEATS: dict[Scale, int] = {"tiny": 1, "small": 1, "paper": 3}
+TURNS: dict[Scale, int] = {"tiny": 1, "small": 2, "paper": 2}
 TINY_DURATION = 0.1  # of the run, so that there are few batches
 GRID = np.linspace(0, 1.2, 49)
 # Which batches a figure is about: all but the first fifth, in which the tables fill up, or a half of those.
@@ -85,35 +86,39 @@ def timelines(driver: str, arrived: list[Batch], slices: int = SLICES) -> list[T
     return [timed_batch(operator, batch, process_time) for batch in arrived]
 
 
+def shares_at(timeline: Timeline, seconds: Floats) -> Floats:
+    """The share of a batch's results that had come by each of these times; 1 for a batch without results."""
+    if not timeline.results[-1]:
+        return np.ones(len(seconds))
+    return np.interp(seconds, timeline.seconds, timeline.results) / timeline.results[-1]
+
+
 @cache
 def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Behaviour]]:
     """Behaviour per part of the run and policy."""
     streams = [rows_of(stream(DATASETS[name], index, FRACTIONS[scale])) for index in range(len(INPUTS))]
     until = DURATION if scale != "tiny" or period == "1M" else DURATION * TINY_DURATION
     arrived = batches(streams, PERIODS[period], until)
-    runs: dict[str, list[list[Timeline]]] = {policy: [] for policy in POLICIES}
-    for _ in range(REPEATS[scale]):  # in turn, so that a busy spell of the machine hits all policies alike
-        for policy, driver in POLICIES.items():
-            runs[policy].append(timelines(driver, arrived))
-    found = {policy: [t.results[-1] for t in every[0]] for policy, every in runs.items()}
-    assert all(counts == found[BASE] for counts in found.values()), "the policies disagree"
-    result = {}
-    for part, (low, high) in PARTS.items():
-        chosen = range(round(len(arrived) * low), round(len(arrived) * high))
-        result[part] = _behaviours(runs, list(chosen))
-    return result
+    best: dict[str, list[Timeline]] = {}
+    for policy in order_of_turns(list(POLICIES), TURNS[scale]):
+        with uncollected():
+            found = timelines(POLICIES[policy], arrived)
+        pairs = zip(best.get(policy, found), found, strict=True)
+        best[policy] = [min(pair, key=lambda one: one.total) for pair in pairs]
+    counts = {policy: [batch.results[-1] for batch in run] for policy, run in best.items()}
+    assert all(count == counts[BASE] for count in counts.values()), "the policies disagree"
+    return {
+        part: _behaviours(best, range(round(len(arrived) * low), round(len(arrived) * high)))
+        for part, (low, high) in PARTS.items()
+    }
 
 
-def _behaviours(runs: dict[str, list[list[Timeline]]], chosen: list[int]) -> dict[str, Behaviour]:
-    base = np.median([[every[b].total for b in chosen] for every in runs[BASE]], axis=0)
-    weights = np.array([runs[BASE][0][b].results[-1] for b in chosen], np.float64) + 1e-9
+def _behaviours(runs: dict[str, list[Timeline]], chosen: range) -> dict[str, Behaviour]:
+    base = np.array([runs[BASE][b].total for b in chosen])
+    weights = np.array([runs[BASE][b].results[-1] for b in chosen], np.float64) + 1e-9
     result = {}
-    for policy, repeats in runs.items():
-        total = float(np.median([sum(every[b].total for b in chosen) for every in repeats]))
-        curves = [
-            [[every[b].share_at(g * unit) for g in GRID] for b, unit in zip(chosen, base, strict=True)]
-            for every in repeats
-        ]
-        curve = np.average(np.mean(curves, axis=0), axis=0, weights=weights)
-        result[policy] = Behaviour(total / float(base.sum()), curve)
+    for policy, run in runs.items():
+        shares = [shares_at(run[b], GRID * unit) for b, unit in zip(chosen, base, strict=True)]
+        total = sum(run[b].total for b in chosen)
+        result[policy] = Behaviour(total / float(base.sum()), np.average(shares, axis=0, weights=weights))
     return result

@@ -46,6 +46,7 @@ def draw(findings: Findings, title: str, path: Path) -> None:
         figure.suptitle(fill(title, 62 * max(1, columns)), fontsize=10)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # laid out once is enough; it takes most of the time of drawing
         figure.savefig(pixels := BytesIO(), format="png", dpi=DPI)
     # Lines and letters need few colours: a third of the bytes.
     Image.open(pixels).convert("RGB").quantize(COLOURS).save(path.with_suffix(".png"), optimize=True)

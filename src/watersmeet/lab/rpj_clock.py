@@ -6,6 +6,8 @@
 
 Costs are those of section 5.3: a scan of x runs and y pages takes x c_ran + (y - x) c_seq, a merge c_ran for every page
 read and written. A flush writes a run per bucket. An arriving row touches a fifth of the opposite bucket in memory.
+Pages are counted from rows: at a fraction of the paper's size the operator's pages, which cannot shrink as far, are
+mostly empty, and counting those would make the many small runs of an optimal flush dearer than they are in the paper.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import pyarrow as pa
 from watersmeet.arrow import Hashes
 from watersmeet.lab.experiment import Progress
 from watersmeet.lab.workloads import PARTITIONS, Ints
-from watersmeet.operator import Batch, Operator, advance
+from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.progressive.spilled import Unit
 from watersmeet.projection import OutputColumn
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace
@@ -98,9 +101,22 @@ class Curve:
         return self.results[self.transmitted] / max(1, self.results[-1])
 
     def sampled(self, points: int = 60) -> Ints:
-        """Indices of points evenly spread over time."""
+        """Indices of points evenly spread over time, with the ends of the transmission and of the join."""
         grid = np.linspace(0, self.seconds[-1], points)
-        return np.unique(np.searchsorted(self.seconds, grid).clip(0, len(self.seconds) - 1))
+        last = len(self.seconds) - 1
+        return np.unique([*np.searchsorted(self.seconds, grid).clip(0, last), self.transmitted, last])
+
+
+@dataclass(frozen=True)
+class DiskWork:
+    """Pages of the paper's that were read or written, and how many of them are random accesses."""
+
+    pages: float
+    seeks: float
+
+    def cost(self, random: float) -> float:
+        """Microseconds, if a random page takes `random` of them."""
+        return self.seeks * random + (self.pages - self.seeks) * C_SEQ
 
 
 def spread(keys: Ints) -> Hashes:
@@ -130,7 +146,9 @@ class Simulation:
         specs = tuple(InputSpec(name, (pa.int64(),), ()) for name in NAMES)
         output = (OutputColumn(pa.field("key", pa.int64()), NAMES[0], "_k0"),)
         plan = JoinPlan(options.operator, specs, output, options.identity(), options.tuning())
-        self.operator: Operator = build(plan, MemorySpace())
+        operator = build(plan, MemorySpace())
+        assert isinstance(operator, BudgetedJoin)
+        self.operator = operator
         keys = arrivals.column("key").to_numpy()
         self.times = arrivals.column("time").to_numpy()
         self.inputs = arrivals.column("input").to_numpy()
@@ -164,7 +182,6 @@ class Simulation:
     def _batch(self, place: int, stop: int) -> None:
         rows, inputs = self.rows.slice(place, stop - place), self.inputs[place:stop]
         tables = {name: rows.filter(pa.array(inputs == index)) for index, name in enumerate(NAMES)}
-        assert isinstance(self.operator, BudgetedJoin)
         held = [resident.counts.sum() / PARTITIONS / SUB_PARTITIONS for resident in self.operator.resident]
         touched = sum(tables[name].num_rows * (held[1 - index] + 1) for index, name in enumerate(NAMES))
         self._advance(Batch(self.number, int(self.now), tables), touched * C_ROW)
@@ -176,43 +193,60 @@ class Simulation:
         return self.now > before
 
     def _advance(self, batch: Batch, cpu: float) -> None:
+        units = [list(kept) for kept in self.operator.spilled.units]
         results = sum(table.num_rows for table in advance(self.operator, batch))
-        events = self.operator.metrics.events
+        works = [work for event in self.operator.metrics.events if (work := self._work_of(event, units)) is not None]
         cpu += results * C_ROW
-        spent = cpu + sum(self._cost_of(event, C_RAN) for event in events)
+        spent = cpu + sum(work.cost(C_RAN) for work in works)
         self.number += 1
         self.now += spent
         self.work += spent
-        self.flat_work += cpu + sum(self._cost_of(event, C_SEQ) for event in events)
+        self.flat_work += cpu + sum(work.cost(C_SEQ) for work in works)
         self._note(self.now, self.curve.results[-1] + results)
 
     def _note(self, now: float, results: int, more: float = 0.0, flat: float = 0.0) -> None:
         self.curve.add(now / 1e6, results, (self.work + more) / 1e6, (self.flat_work + flat) / 1e6)
 
-    def _cost_of(self, event: dict[str, Any], random: float) -> float:
+    def _work_of(self, event: dict[str, Any], units: list[list[Unit]]) -> DiskWork | None:
+        """What a flush or task read and wrote; `units` are the runs on disk before it, per bucket."""
         match event["kind"]:
             case "flush":
-                return self._scan(1, event["rows"], random)
-            case "md_task":  # its cost is x c_ran + (y - x) c_seq with 10 and 1 for the two
-                runs = (event["cost"] - event["pages"]) / (C_RAN / C_SEQ - 1)
-                return self._scan(max(runs, 0.0), event["pages"] * self.size.page_rows, random)
+                return self._disk_work(event["rows"], runs=1, seeks=1)
+            case "md_task" if event["pages"]:
+                bucket = event["bucket"]
+                other = 1 - NAMES.index(event["input"])
+                runs = sum(unit[other] is not None for unit in units[bucket])
+                return self._disk_work(int(self.operator.spilled.counts[other, bucket]), runs=runs, seeks=runs)
             case "dd_task":
-                return self._merge(event["pages"], random)
-        return 0.0
+                return self._merged(event["bucket"], units[event["bucket"]])
+        return None
 
-    def _scan(self, runs: float, rows: float, random: float) -> float:
-        return runs * (random - C_SEQ) * self.size.fraction + rows / PAPER_PAGE * C_SEQ
+    def _merged(self, bucket: int, before: list[Unit]) -> DiskWork:
+        """The last merging operation: rows that it read, and wrote unless their side was one run already."""
+        spilled, rows, runs = self.operator.spilled, 0, 0
+        *others, whole = spilled.units[bucket]
+        for side in (0, 1):
+            parts = sum(unit[side] is not None for unit in before if unit not in others)
+            if (serial := whole[side]) is not None:
+                written = parts > 1
+                rows += spilled.segment(serial, bucket).rows * (1 + written)
+                runs += parts + written
+        return self._disk_work(rows, runs=runs)
 
-    def _merge(self, pages: float, random: float) -> float:
-        return pages * self.size.page_rows / PAPER_PAGE * random
+    def _disk_work(self, rows: float, *, runs: int, seeks: int | None = None) -> DiskWork:
+        """Pages of the paper's that hold as many rows; the last page of a run is half full on average."""
+        pages = rows / PAPER_PAGE + runs * self.size.fraction / 2
+        return DiskWork(pages, pages if seeks is None else seeks * self.size.fraction)
 
     def _clean_up(self) -> None:
         self.curve.transmitted = len(self.curve.seconds) - 1
-        assert isinstance(self.operator, BudgetedJoin)
-        tasks = self.operator.tasks
+        tasks, spilled = self.operator.tasks, self.operator.spilled
         start, pages, results = self.now, tasks.pages, self.curve.results[-1]
+        stored = sum(spilled.extent(side, bucket)[1] for side in (0, 1) for bucket in range(PARTITIONS))
+        filled = int(spilled.counts.sum()) / max(1, stored)  # rows of a page, on average
         batch = Batch(self.number, int(self.now), ended=frozenset(NAMES))
         for rows in (*(table.num_rows for table in advance(self.operator, batch)), 0):
             results += rows
-            spent, flat = (self._merge(tasks.pages - pages, cost) for cost in (C_RAN, C_SEQ))
+            work = self._disk_work((tasks.pages - pages) * filled, runs=0)
+            spent, flat = work.cost(C_RAN), work.cost(C_SEQ)
             self._note(start + spent, results, spent, flat)

@@ -73,7 +73,6 @@ class Steady:
     memory: float
     hit_share: float
     step_seconds: float  # virtual
-    cpu_seconds: float  # measured, per step
 
     @property
     def service_rate(self) -> float:
@@ -144,10 +143,19 @@ def _stream(table: Table, skew: float, rate: int, number: int, scale: Scale) -> 
     return np.take(orders, np.arange(number * rate, (number + 1) * rate), mode="wrap")
 
 
-@cache
-def steady(
+@dataclass(frozen=True)
+class Cycle:
+    """One cycle over the master table, after some others: memory and share of the cache, and every step's CPU time."""
+
+    memory: float
+    hit_share: float
+    reads: float
+    cpu_seconds: list[float]
+
+
+def last_cycle(
     table: Table, policy: str, rate: int, scale: Scale, *, skew: float = 1.0, switching_factor: float = 1.0
-) -> Steady:
+) -> Cycle:
     """Run some cycles; what counts is the last one."""
     output = (OutputColumn(pa.field("number", pa.int64()), "master", "_p0"),)
     layout: Layout = "hash" if policy == "aligned" else "arrival"
@@ -162,7 +170,7 @@ def steady(
     operator = build(plan, MemorySpace())
     steps = SIZES[scale][2] * table.chunks
     filling = _filling(rate, WIDTHS[table.kind][1] - 20)
-    memory, hits, spent, reads = [], [], 0.0, 0.0
+    memory, hits, spent, reads = [], [], [], 0.0
     for number in range(steps):
         keys = pa.array(_stream(table, skew, rate, number, scale))
         rows = sort_by_hash(pa.Table.from_arrays([pa.array(hash_keys([keys])), keys, filling], schema=STREAM.schema))
@@ -170,14 +178,23 @@ def steady(
         for _ in advance(operator, Batch(number, rows={"stream": rows})):
             pass
         if number >= steps - table.chunks:
+            spent.append(process_time() - begun)
             counters = operator.metrics.counters
-            spent += process_time() - begun
             memory.append(counters["waiting_bytes"] + counters["cache_bytes"])
             hits.append(counters.get("hit_share", 0.0))
             reads += counters.get("chunks_read", 0.0)
-    hit, per_step = float(np.mean(hits)), reads / table.chunks
+    return Cycle(float(np.mean(memory)), float(np.mean(hits)), reads, spent)
+
+
+@cache
+def steady(
+    table: Table, policy: str, rate: int, scale: Scale, *, skew: float = 1.0, switching_factor: float = 1.0
+) -> Steady:
+    """What a run settles at, on the virtual clock."""
+    cycle = last_cycle(table, policy, rate, scale, skew=skew, switching_factor=switching_factor)
+    hit, per_step = cycle.hit_share, cycle.reads / table.chunks
     step = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE) + rate * (hit * HIT + (1 - hit) * WAIT)
-    return Steady(rate, float(np.mean(memory)), hit, step, spent / table.chunks)
+    return Steady(rate, cycle.memory, hit, step)
 
 
 def points(table: Table, policy: str, scale: Scale, **settings: float) -> list[Steady]:

@@ -45,12 +45,13 @@ def fig7(scale: Scale, progress: Progress) -> Findings:
     for place, rate in enumerate(rates):
         progress(place, len(rates))
         for windows in ((0.0, WINDOW), (WINDOW, WINDOW)):
-            found = batches_of(Load((RATE_A, rate), windows, 10), warm_up=WINDOW, seconds=seconds, algorithm="HH")
+            load = Load((RATE_A, rate), windows, 10)
+            found = batches_of(load, warm_up=WINDOW, seconds=seconds, filling=10.0, algorithm="HH")
             for name, algorithms in SERVED.items():
                 if len(algorithms) == (2 if windows[0] else 1):
-                    results, load = served(found, algorithms, capacity, WINDOW)
+                    results, used = served(found, algorithms, capacity, WINDOW)
                     curves[name].append(results)
-                    loads[name].append(load)
+                    loads[name].append(used)
     numbers = {
         "rate of B that fills the machine (rows/s)": {n: float(np.interp(1.0, loads[n], rates)) for n in SERVED},
         "highest output (results/s)": {name: max(curves[name]) for name in SERVED},

@@ -31,14 +31,6 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What happened after the windows had filled."""
-
-    results_per_second: float
-    cpu_seconds: float  # for `seconds` of stream
-
-
-@dataclass(frozen=True)
 class BatchSeen:
     """A batch that went through the operator."""
 
@@ -50,9 +42,19 @@ class BatchSeen:
 
 
 def batches_of(
-    load: Load, *, warm_up: float, seconds: float, tick: float = 1.0, seed: int = 0, **tuning: Any
+    load: Load,
+    *,
+    warm_up: float,
+    seconds: float,
+    tick: float = 1.0,
+    filling: float | None = None,
+    seed: int = 0,
+    **tuning: Any,
 ) -> list[BatchSeen]:
-    """Stream `warm_up` seconds to fill the windows, then `seconds` more, in batches of `tick` seconds."""
+    """Stream `warm_up` seconds to fill the windows, then `seconds` more, in batches of `tick` seconds.
+
+    Where only results count, and none are shed, the windows may fill in batches of `filling` seconds, all but the last.
+    """
     options = {
         "window": [round(length * SECOND) for length in load.windows],
         "lateness": round(tick * SECOND),
@@ -64,6 +66,8 @@ def batches_of(
         _rows(steady(rate, warm_up + seconds, load.keys, seed=2 * seed + side)) for side, rate in enumerate(load.rates)
     ]
     bounds = np.arange(0, warm_up + seconds + tick / 2, tick)
+    if filling is not None:
+        bounds = np.concatenate([np.arange(0, warm_up - tick, filling), bounds[bounds > warm_up - 1.5 * tick]])
     times = [stream.column("_p0").to_numpy() for stream in streams]
     cuts = [np.searchsorted(column, bounds * SECOND) for column in times]
     seen = []
@@ -82,10 +86,10 @@ def batches_of(
     return seen
 
 
-def run(load: Load, *, warm_up: float, seconds: float, **settings: Any) -> Measured:
-    """What happens in the `seconds` after the windows have filled."""
-    counted = [batch for batch in batches_of(load, warm_up=warm_up, seconds=seconds, **settings) if batch.end > warm_up]
-    return Measured(sum(batch.results for batch in counted) / seconds, sum(batch.cpu_seconds for batch in counted))
+def results_per_second(load: Load, *, warm_up: float, seconds: float, **settings: Any) -> float:
+    """Results in the `seconds` after the windows have filled."""
+    found = batches_of(load, warm_up=warm_up, seconds=seconds, **settings)
+    return sum(batch.results for batch in found if batch.end > warm_up) / seconds
 
 
 def _rows(stream: pa.Table) -> pa.Table:

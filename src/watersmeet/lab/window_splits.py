@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Panel, Progress, Scale, Series
-from watersmeet.lab.window_runs import ROW_BYTES, Load, run
+from watersmeet.lab.window_runs import ROW_BYTES, Load, results_per_second
 from watersmeet.window.memory_split import Demand, regulate
 
 SECONDS: dict[Scale, float] = {"tiny": 10, "small": 120, "paper": 600}
@@ -79,10 +79,10 @@ def strategies(split: Split, scale: Scale, progress: Progress) -> Findings:
     for place, (name, (tuning, formula)) in enumerate(split.strategies.items()):
         progress(place, len(split.strategies))
         warm_up = split.warm_up if scale != "tiny" else min(split.warm_up, 20.0)
-        found = run(
+        found = results_per_second(
             split.load, warm_up=warm_up, seconds=SECONDS[scale], tick=split.tick, seed=place, **split.limits, **tuning
         )
-        values[name] = {"measured": found.results_per_second, "equation": formula}
+        values[name] = {"measured": found, "equation": formula}
     places = [float(place) for place in range(len(values))]
     series = {kind: Series(places, [v[kind] for v in values.values()]) for kind in ("measured", "equation")}
     ticks = [name.replace(" / ", "\n").replace(" ", "\n", 1) for name in values]
