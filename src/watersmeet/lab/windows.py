@@ -220,7 +220,8 @@ def judge_fig5(numbers: Numbers) -> list[Check]:
     for setting, v in numbers.items():
         if setting != TESTED:
             expected = v.get(OURS, v[PAPERS])
-            near = bool(v["measured"]) and 1 / 1.6 <= v["measured"] / max(expected, 1e-9) <= 1.6
+            from_the_start = max(v["measured"], expected) <= 1  # the lowest ratio tried: nested loops always win
+            near = bool(v["measured"]) and (from_the_start or 1 / 1.6 <= v["measured"] / max(expected, 1e-9) <= 1.6)
             measured = f"{v['measured']:.1f}" if v["measured"] else NEVER
             checks.append(Check(near, f"{setting}: measured {measured}, Eq. 7 {expected:.1f}"))
     return checks
@@ -289,7 +290,8 @@ EXPERIMENTS = [
         title="Fig. 5: cross-over points over the number of keys",
         claim="The measured cross-over follows Eq. 7: the number of keys over C_h / C_n, less one.",
         rule="Measured within a factor of 1.6 of Eq. 7 for every number of keys, with C_h / C_n found as in the paper "
-        "from one measured cross-over (the paper's 1.3 if there is none).",
+        "from one measured cross-over (the paper's 1.3 if there is none); or nested loops are cheaper from a ratio of "
+        "1 on, measured and by Eq. 7.",
         takeaway="Which algorithm wins is a matter of this machine's kernels: run `watersmeet calibrate`, and "
         "trust auto.",
         clock="cpu",
