@@ -28,7 +28,7 @@ WITHOUT_CONSUMPTION = ("I", "II", "III", "IV")
 
 
 WHY = (
-    "the savings are larger than the paper's, likely because a step costs about the same for few rows and for many: "
+    "where savings are larger than the paper's, likely because a step costs about the same for few rows and for many: "
     "draining whole buffers saves steps, more than the choice of the buffer does, and results come in few large blocks"
 )
 
