@@ -10,7 +10,6 @@ can also be had without running anything (`die_at`).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.faults.memory_dir import Files, MemoryDir
 from watersmeet.state.directory import OutputStream, StateDir
 
 NEVER = 1 << 30
@@ -39,7 +39,7 @@ class Change:
     target: str = ""
 
 
-def die_at(root: str, changes: list[Change], count: int, torn: float) -> None:
+def die_at(directory: StateDir, changes: list[Change], count: int, torn: float) -> None:
     """Leave what a process leaves that dies during its change number `count`, a share of whose bytes is written."""
     if count < len(changes) and changes[count].kind == "append":
         dying = changes[count]
@@ -55,12 +55,15 @@ def die_at(root: str, changes: list[Change], count: int, torn: float) -> None:
             files[change.path].append(change.content)
         elif change.kind == "rename":
             files[change.target] = files.pop(change.path)
-        elif os.path.exists(f"{root}/{change.path}"):
-            os.unlink(f"{root}/{change.path}")
+        else:
+            directory.delete(change.path)
     for path, content in files.items():
-        # Never into a file that is there: another directory may share it.
-        Path(f"{root}/{path}.new").write_bytes(b"".join(content))
-        os.replace(f"{root}/{path}.new", f"{root}/{path}")
+        put(directory, path, b"".join(content))
+
+
+def put(directory: StateDir, name: str, content: bytes) -> None:
+    """A file with its content, whatever was there."""
+    directory._write_whole(Path(directory.path(name)), content)
 
 
 @dataclass
@@ -93,11 +96,9 @@ class Fate:
 
 
 class FaultyDir(StateDir):
-    """A real directory seen by one simulated process."""
+    """A directory seen by one simulated process."""
 
-    def __init__(self, path: str, fate: Fate) -> None:
-        super().__init__(path)
-        self.fate = fate
+    fate: Fate
 
     # Run files are opened inside a `cached_property`, which holds a lock over all threads in Python 3.11: real zombies
     # are processes and share no lock, so the simulated ones stand still elsewhere.
@@ -118,17 +119,22 @@ class FaultyDir(StateDir):
         self.fate.step(may_pause=False)
         return super().open(name)
 
+    def open_unmapped(self, name: str) -> pa.NativeFile:
+        self.fate.step(may_pause=False)
+        return super().open_unmapped(name)
+
     def delete(self, name: str) -> None:
         self.fate.step()
         super().delete(name)
         self.fate.changes.append(Change("delete", name))
 
     def _write_whole(self, path: Path, content: bytes) -> None:
+        write = super()._write_whole
         self.fate.step()
-        super()._write_whole(path, b"")
+        write(path, b"")
         self.fate.changes.append(Change("begin", self._name(path)))
-        self.fate.step(lambda share: path.write_bytes(content[: int(len(content) * share)]))
-        super()._write_whole(path, content)
+        self.fate.step(lambda share: write(path, content[: int(len(content) * share)]))
+        write(path, content)
         self.fate.changes.append(Change("append", self._name(path), content))
 
     def _rename(self, path: Path, target: Path) -> None:
@@ -144,6 +150,22 @@ class FaultyDir(StateDir):
 
     def _name(self, path: Path) -> str:
         return str(path)[len(self.root) + 1 :]
+
+
+class RealFaultyDir(FaultyDir):
+    """On a disk."""
+
+    def __init__(self, path: str, fate: Fate) -> None:
+        super().__init__(path)
+        self.fate = fate
+
+
+class FaultyMemoryDir(FaultyDir, MemoryDir):
+    """In memory: what the simulated processes have in common are the `files`."""
+
+    def __init__(self, files: Files, fate: Fate) -> None:
+        MemoryDir.__init__(self, files)
+        self.fate = fate
 
 
 class _FaultyStream:

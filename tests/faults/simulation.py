@@ -34,7 +34,8 @@ import xxhash
 import watersmeet.runtime
 import watersmeet.state.store
 from tests.conformance.cases import CASES
-from tests.faults.faulty_dir import Crash, Fate, FaultyDir, die_at
+from tests.faults.faulty_dir import Crash, Fate, FaultyDir, FaultyMemoryDir, RealFaultyDir, die_at
+from tests.faults.memory_dir import Files, MemoryDir
 from watersmeet.errors import CorruptStateError, MissingVersionError
 from watersmeet.metrics import Metrics
 from watersmeet.operator import Batch
@@ -50,6 +51,7 @@ from watersmeet.testing.harness import rows_of
 
 BATCHES = 6
 SCRIPTS = 3
+ON_DISK = 0.05  # of the schedules; the rest are played in memory
 SEGMENT = 2  # so that the history rolls over within a schedule
 QUERY = "simulated"
 FOLDER = "part-00000"
@@ -57,7 +59,7 @@ FOLDER = "part-00000"
 
 @functools.cache
 def scratch() -> Path:
-    """Where simulated directories are; in memory if the system has such a place."""
+    """Where directories on a disk are; on one in memory if the system has such a place."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     made = tempfile.TemporaryDirectory(prefix="watersmeet-simulation-", dir=place)
     _KEPT.append(made)
@@ -69,14 +71,14 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A fault-free run: what every batch gives, and a copy of the directory after each."""
+    """A fault-free run: what every batch gives, and the files after each."""
 
     plan: JoinPlan
     batches: list[Batch]
     rows: list[Counter[Row]]
     digests: list[str]
     fates: list[Fate]
-    folders: list[Path]
+    files: list[Files]
 
 
 @functools.cache
@@ -84,26 +86,42 @@ def undisturbed(index: int, script: int) -> Undisturbed:
     """The fault-free run of a case's script."""
     case = CASES[index]
     plan = case.plan()
-    arrivals = case.random_script(1000 * index + script, batches=BATCHES, batch_rows=4, keys=4, end=script != 1)
+    # Few rows for many inputs; few keys and no silence for few rows, so that there are results.
+    most, keys = {1: (4, 4), 2: (4, 4), 3: (3, 3), 4: (2, 2)}.get(len(case.inputs), (2, 1))
+    shape = {"batch_rows": most, "keys": keys, "idle_share": 0.2 if most > 2 else 0.0, "end": script != 1}
+    arrivals = case.random_script(1000 * index + script, batches=BATCHES, **shape)
     made = Undisturbed(plan, [batch_of(plan, n, a) for n, a in enumerate(arrivals)], [], [], [], [])
-    live = scratch() / f"live-{index}-{script}"
+    live: Files = {}
     for batch in made.batches:
         fate = Fate()
-        results = run_batch(plan, FaultyDir(str(live), fate), 0, batch, query=QUERY, session=f"quiet-{batch.number}")
+        directory = FaultyMemoryDir(live, fate)
+        results = run_batch(plan, directory, 0, batch, query=QUERY, session=f"quiet-{batch.number}")
         made.rows.append(rows_of(results))
-        made.digests.append(PartitionStore(StateDir(live), 0).manifest(batch.number).digest)
+        made.digests.append(PartitionStore(MemoryDir(live), 0).manifest(batch.number).digest)
         made.fates.append(fate)
-        made.folders.append(scratch() / f"after-{index}-{script}-{batch.number}")
-        copy_folder(live, made.folders[-1])
-    shutil.rmtree(live)
+        made.files.append(dict(live))
     return made
 
 
-def copy_folder(source: Path, target: Path) -> None:
-    """The same files under another name: no file of a state directory is ever changed in place."""
-    (target / FOLDER).mkdir(parents=True)
-    for name in os.listdir(source / FOLDER):
-        os.link(source / FOLDER / name, target / FOLDER / name)
+class World:
+    """The directory that all simulated processes of a schedule share: in memory, or for a few on a disk."""
+
+    def __init__(self, files: Files, disk: Path | None) -> None:
+        self.files, self.disk = dict(files), disk
+        self.directory = MemoryDir(self.files) if disk is None else StateDir(disk)
+        if disk is not None:
+            (disk / FOLDER).mkdir(parents=True)
+            for name, file in files.items():
+                (disk / name).write_bytes(file.content)
+
+    def seen_by(self, fate: Fate) -> FaultyDir:
+        """The directory as a process with this fate sees it."""
+        return FaultyMemoryDir(self.files, fate) if self.disk is None else RealFaultyDir(str(self.disk), fate)
+
+    def end(self) -> None:
+        """Nothing is left."""
+        if self.disk is not None:
+            shutil.rmtree(self.disk)
 
 
 @dataclass
@@ -122,7 +140,7 @@ class Attempt:
     def run(self) -> None:
         """Run to the end, or to the death."""
         base = self.schedule.base
-        directory = FaultyDir(str(self.schedule.folder), self.fate)
+        directory = self.schedule.world.seen_by(self.fate)
         try:
             results = run_batch(
                 base.plan, directory, 0, base.batches[self.number], query=QUERY, session=self.session,
@@ -160,9 +178,10 @@ class Schedule:
         variants = [index for index, case in enumerate(CASES) if case.operator == operator]
         self.case: Case = CASES[variants[seed % len(variants)]]
         self.base = undisturbed(variants[seed % len(variants)], rng.randrange(SCRIPTS))
-        self.folder = scratch() / f"seed-{operator}-{seed}"
         self.first = rng.randrange(BATCHES)
-        length = rng.choices((1, 2, BATCHES), (17, 2, 1))[0]
+        disk = scratch() / f"seed-{operator}-{seed}" if rng.random() < ON_DISK else None
+        self.world = World(self.base.files[self.first - 1] if self.first else {}, disk)
+        length = rng.choices((1, 2, BATCHES), (36, 3, 1))[0]
         self.last = min(self.first + length, BATCHES) - 1
         self.attempts = itertools.count()
         self.sessions = itertools.count()
@@ -172,8 +191,6 @@ class Schedule:
 
     def play(self) -> None:
         """The whole schedule, checked."""
-        if self.first:
-            copy_folder(self.base.folders[self.first - 1], self.folder)
         try:
             for number in range(self.first, self.last + 1):
                 self.batch(number)
@@ -185,7 +202,7 @@ class Schedule:
             for _, zombie in self.zombies:
                 zombie.fate.death = 0
                 zombie.release()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.world.end()
 
     def batch(self, number: int) -> None:
         """A batch: attempts that go wrong, then one that does not, and perhaps once more from the beginning."""
@@ -200,7 +217,7 @@ class Schedule:
         for due, zombie in [entry for entry in self.zombies if entry[0] <= number]:
             self.zombies.remove((due, zombie))
             self.finish(zombie)
-            if rng.random() < 0.5:
+            if rng.random() < 0.3:
                 self.complete(number)
         if rng.random() < 0.1:  # the commit of the state was the last thing Spark's driver saw
             self.session = self.new_session()
@@ -210,8 +227,7 @@ class Schedule:
         """The first attempt of all begins where the undisturbed one did: what it leaves is known without running it."""
         changes = self.base.fates[number].changes
         count = self.rng.randrange(len(changes) + 1)
-        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        die_at(str(self.folder), changes, count, self.rng.random())
+        die_at(self.world.directory, changes, count, self.rng.random())
         self.log.append(f"batch {number}, first attempt dies after {count} of {len(changes)} changes")
         self.perhaps_restart()
 
@@ -263,7 +279,7 @@ class Schedule:
         assert attempt.error is None, self.tell(f"{attempt.error!r}")
         if attempt.rows is not None:
             assert attempt.rows == self.base.rows[attempt.number], self.tell("other rows")
-            store = PartitionStore(StateDir(self.folder), 0)
+            store = PartitionStore(self.world.directory, 0)
             if store.directory.size(f"{FOLDER}/v-{attempt.number:012d}.json") is not None:
                 manifest = store.manifest(attempt.number)
                 assert manifest.digest == self.base.digests[attempt.number], self.tell("another state")
@@ -271,7 +287,7 @@ class Schedule:
 
     def catch_up(self) -> int:
         """A quiet batch, so much later that collection has caught up. Returns its number."""
-        store = PartitionStore(StateDir(self.folder), 0)
+        store = PartitionStore(self.world.directory, 0)
         number = self.last + KEEP + 1
         before = store.manifest(self.last)
         after = Manifest(number, 0, QUERY, "quiet", values=before.values, history=before.history)
@@ -281,16 +297,16 @@ class Schedule:
 
     def check_directory(self, newest: int) -> None:
         """The newest version, the files it names, byte for byte, and the segments of the history. Nothing else."""
-        store = PartitionStore(StateDir(self.folder), 0)
-        there = set(os.listdir(self.folder / FOLDER))
+        store = PartitionStore(self.world.directory, 0)
+        there = set(store.directory.list(FOLDER))
         entries = {entry.file: entry for entry in store.manifest(newest).runs}
         wanted = {f"v-{newest:012d}.json"} | set(entries)
         wanted |= {f"metrics-{number:06d}.json" for number in range((self.last + 1) // SEGMENT)}
         wanted |= {f"metrics-{newest // SEGMENT:06d}.json"} if newest % SEGMENT == SEGMENT - 1 else set()
         assert there == wanted, self.tell(f"left over: {there - wanted}, missing: {wanted - there}")
-        assert os.listdir(self.folder) == [FOLDER]
+        assert store.directory.list() == [FOLDER]
         for name, entry in entries.items():
-            content = (self.folder / FOLDER / name).read_bytes()
+            content = store.directory.read(f"{FOLDER}/{name}")
             found = (len(content), xxhash.xxh3_64_hexdigest(content))
             assert found == (entry.length, entry.checksum), self.tell(f"{name} is damaged")
 

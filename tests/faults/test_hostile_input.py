@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import string
+import tempfile
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,11 +23,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import watersmeet as wm
+from watersmeet.operators import OPERATORS
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.semistream.master_table import Layout
 from watersmeet.testing import Arrival, inner_join, make_plan, run_in_memory
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.harness import rows_of
+from watersmeet.testing.masters import semi_stream_plan, write_master
 from watersmeet.testing.oracle import comparable
 
 Types = tuple[pa.DataType, ...]
@@ -72,6 +76,12 @@ def plan_of(operator: str, keys: Types, payload: Types) -> JoinPlan:
     return make_plan(operator, options=options, tuning=tuning, keys=keys, payload=payload)
 
 
+def columns_of(width: int) -> tuple[Types, Row]:
+    """So many columns, and a row of them."""
+    kinds = itertools.islice(itertools.cycle([pa.int64(), pa.string(), pa.date32()]), width)
+    return tuple(kinds), tuple(itertools.islice(itertools.cycle([7, "x", date.max]), width))
+
+
 def plain(rows: Counter[Row]) -> Counter[Row]:
     """Rows that can be compared: one NaN, one zero."""
     found: Counter[Row] = Counter()
@@ -80,6 +90,27 @@ def plain(rows: Counter[Row]) -> Counter[Row]:
     return found
 
 
+def run_against_table(
+    policy: str, script: list[Arrival], master: list[Row], keys: Types, payload: Types, **tuning: Any
+) -> Counter[Row]:
+    """A stream against a table in chunks of two rows, every row kept, with or without a partner."""
+    with tempfile.TemporaryDirectory() as folder:
+        layout: Layout = "hash" if policy == "aligned" else "arrival"
+        write_master(folder, master, layout=layout, keys=keys, payload=payload)
+        plan = semi_stream_plan(folder, {"policy": policy, "how": "left"}, tuning, keys=keys, payload=payload)
+        return run_in_memory(plan, script, reload=True).rows
+
+
+def left_join(script: list[Arrival], master: list[Row], keys: int) -> Counter[Row]:
+    """The plain join, and the rows of the stream that have no partner in the table."""
+    rows = [row for arrival in script for row in arrival.rows.get("stream", ())]
+    tables = [Arrival({"left": rows, "right": master})]
+    known = {tuple(comparable(value) for value in row[:keys]) for row in master if None not in row[:keys]}
+    alone = [row for row in rows if tuple(comparable(value) for value in row[:keys]) not in known]
+    return inner_join(tables, keys=keys) + Counter((*row, *(None,) * (len(row) - keys)) for row in alone)
+
+
+POLICIES = ("aligned", "ssbj", "mesh")
 BINARY = ("symmetric", "rpj", "xjoin", "hmj", "mjoin", "window", "punctuated")
 
 
@@ -98,11 +129,39 @@ def test_any_schema_and_any_value(operator: str, data: st.DataObject) -> None:
     assert plain(outcome.rows) == plain(inner_join(script, keys=len(keys)))
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_schema_and_any_value_against_a_table(policy: str, data: st.DataObject) -> None:
+    keys, payload = (tuple(types) for types in data.draw(schemas))
+    row = st.tuples(*(st.none() | VALUES[kind] for kind in (*keys, *payload)))
+    master = data.draw(st.lists(row, min_size=1, max_size=6))
+    # Half of the stream's keys are in the table.
+    partner = st.tuples(st.sampled_from(master), row).map(lambda pair: (*pair[0][: len(keys)], *pair[1][len(keys) :]))
+    batches = data.draw(st.lists(st.lists(row | partner, max_size=4), min_size=1, max_size=4))
+    script = [Arrival({"stream": rows}, time=n) for n, rows in enumerate(batches)]
+    script.append(Arrival(time=len(script), ended=frozenset({"stream"})))
+    memory = data.draw(st.sampled_from([300, 1_000_000]))
+    found = run_against_table(policy, script, master, keys, payload, memory=memory, max_delay=3, switching_factor=0.05)
+    assert plain(found) == plain(left_join(script, master, len(keys)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("width", [0, 500])
+def test_no_payload_and_500_columns_against_a_table(policy: str, width: int) -> None:
+    payload, values = columns_of(width)
+    rows: list[Row] = [(key, *values) for key in (1, 2, 2, 3, None)]
+    script = [Arrival({"stream": rows}, time=n) for n in range(3)]
+    script.append(Arrival(time=3, ended=frozenset({"stream"})))
+    master = [row for row in rows if row[0] != 3]
+    found = run_against_table(policy, script, master, (pa.int64(),), payload, max_delay=2)
+    assert found == left_join(script, master, 1)
+
+
 @pytest.mark.parametrize("operator", BINARY)
 @pytest.mark.parametrize("width", [0, 500])
 def test_no_payload_and_500_columns(operator: str, width: int) -> None:
-    payload: Types = tuple(itertools.islice(itertools.cycle([pa.int64(), pa.string(), pa.date32()]), width))
-    values = tuple(itertools.islice(itertools.cycle([7, "x", date.max]), width))
+    payload, values = columns_of(width)
     rows: list[Row] = [(key, *values) for key in (1, 2, 2, None)]
     script = [Arrival({"left": rows, "right": rows}, time=n) for n in range(3)]
     script.append(Arrival(time=3, ended=frozenset({"left", "right"})))
@@ -134,3 +193,7 @@ def test_500_columns_with_hostile_names_on_spark(spark: SparkSession, tmp_path: 
     tables = [pq.ParquetFile(file).read() for file in files]
     assert all(table.column_names == list(wide) for table in tables)
     assert rows_of(tables) == expected
+
+
+def test_every_operator_gets_hostile_input() -> None:
+    assert {*BINARY, "semi_stream"} == set(OPERATORS)

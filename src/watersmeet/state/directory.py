@@ -79,6 +79,10 @@ class StateDir:
                 hint="Give a state_dir on a writable file system, the same for every executor.",
             ) from error
 
+    def make(self, name: str) -> None:
+        """Make a directory if there is none."""
+        self.fs.create_dir(self.path(name), recursive=True)
+
     def size(self, name: str) -> int | None:
         """A file's length, or None if there is no such file."""
         info = self.fs.get_file_info(self.path(name))

@@ -149,7 +149,7 @@ class PartitionStore:
     def load(self, batch: int, query: str, session: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
         if batch == 0:
-            self.directory.fs.create_dir(self.directory.path(self.folder), recursive=True)
+            self.directory.make(self.folder)
             for version in self.versions():
                 self._check_query(self.manifest(version), query)
             return Manifest(version=-1, partition=self.partition, query=query, session=session)
@@ -197,8 +197,12 @@ class PartitionStore:
         entry["state_rows"] = sum(run.rows for run in stored)
         manifest.runs = [self._entry(run, manifest.session) for run in stored]
         manifest.digest = digest_of(stored, manifest.values, deterministic)
-        entry["repeats"] = manifest.repeats = self._repeats(manifest)
-        entry["timings"] = self._first_timings(manifest) or timings
+        earlier = self._earlier(manifest.version)
+        if earlier is not None:
+            manifest.repeats = self._repeats(manifest, earlier)
+            if earlier.digest == manifest.digest:  # the next batch may have read these timings already: they stay
+                entry["timings"] = dict(earlier.history[-1]["timings"])
+        entry["repeats"] = manifest.repeats
         if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
             manifest.history = []
         manifest.history = [*manifest.history, entry]
@@ -242,26 +246,18 @@ class PartitionStore:
                 "give this query a new state directory.",
             )
 
-    def _first_timings(self, manifest: Manifest) -> dict[str, float] | None:
-        """What an equal earlier attempt has recorded: the next batch may have read it already, so it stays."""
-        name = self._manifest_name(manifest.version)
+    def _earlier(self, version: int) -> Manifest | None:
+        """What an earlier attempt of the same batch has committed."""
+        name = self._manifest_name(version)
         if self.directory.size(name) is None:
             return None
         try:
-            earlier = Manifest.from_bytes(self.directory.read(name), name)
-        except CorruptStateError:
-            return None
-        return dict(earlier.history[-1]["timings"]) if earlier.digest == manifest.digest else None
-
-    def _repeats(self, manifest: Manifest) -> int:
-        """How many batches so far came out differently when they were repeated, this one included."""
-        name = self._manifest_name(manifest.version)
-        if self.directory.size(name) is None:
-            return manifest.repeats
-        try:
-            earlier = Manifest.from_bytes(self.directory.read(name), name)
+            return Manifest.from_bytes(self.directory.read(name), name)
         except CorruptStateError:  # left half-written by a dead attempt; this one replaces it
-            return manifest.repeats
+            return None
+
+    def _repeats(self, manifest: Manifest, earlier: Manifest) -> int:
+        """How many batches so far came out differently when they were repeated, this one included."""
         if manifest.join and earlier.session == manifest.session:
             if earlier.attempt == manifest.attempt:
                 raise self._renumbered()
