@@ -172,6 +172,7 @@ def test_payload_of_every_type_and_the_schema_of_a_batch_join(
     with settings(
         spark,
         spark__sql__timeType__enabled="true",
+        spark__sql__geospatial__enabled="true",
         spark__sql__session__timeZone="America/New_York",
     ):
         left, right = both(batch(spark, numbers))
