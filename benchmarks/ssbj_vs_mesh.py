@@ -3,7 +3,7 @@
 Every policy reads one chunk of the master table per step, so the input per step is the same; what differs is how many
 stream rows a step can serve within a memory, and how much memory a rate needs. The steady memory (waiting rows and
 cache, in the bytes they really take) is measured at several rates; the rate at a given memory is read off these curves.
-The answers of all policies are compared.
+The answers of all policies are compared, and memory and rate with what the cost model predicts.
 
     python benchmarks/ssbj_vs_mesh.py            200,000 master rows of about 120 bytes
     python benchmarks/ssbj_vs_mesh.py --quick    40,000
@@ -25,6 +25,7 @@ from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.projection import OutputColumn
+from watersmeet.semistream.cost_model import CostModel, Costs, Workload
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.space import MemorySpace
@@ -70,29 +71,28 @@ def run(folder: Path, policy: str, skew: float, domain: int, rate: int, chunks: 
     plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "in-process", "policy": policy}, tuning)
     operator = build(plan, MemorySpace())
     rng = np.random.default_rng(5)
-    memory, hits, answer, reads = [], [], 0, 0
-    started = 0.0
+    memory, hits, answer, reads, spent = [], [], 0, 0, 0.0
     for number in range(cycles * chunks):
         keys = pa.array(stream_keys(rng, skew, domain, rate))
         columns = [pa.array(hash_keys([keys])), keys, pa.array(np.arange(rate, dtype=np.int32))]
         rows = sort_by_hash(pa.Table.from_arrays(columns, schema=STREAM.schema))
-        if number == (cycles - 1) * chunks:
-            started = time.process_time()
         last = number == cycles * chunks - 1
         batch = Batch(number, rows={"stream": rows}, ended=frozenset({"stream"} if last else ()))
-        for table in advance(operator, batch):
-            answer += int(np.sum(table.column("number").to_numpy() % 1009)) + table.num_rows
+        started = time.process_time()
+        tables = list(advance(operator, batch))
+        taken = time.process_time() - started
+        answer += sum(int(np.sum(table.column("number").to_numpy() % 1009)) + table.num_rows for table in tables)
         counters = operator.metrics.counters
         if number >= (cycles - 1) * chunks and not last:
+            spent += taken
             memory.append(counters["waiting_bytes"] + counters["cache_bytes"])
             hits.append(counters.get("hit_share", 0.0))
             reads += counters.get("chunks_read", 0)
-    spent = time.process_time() - started
     return {
         "memory": float(np.mean(memory)),
         "hit_share": float(np.mean(hits)),
         "chunks_per_step": reads / len(memory),
-        "cpu_rows_per_second": rate * chunks / spent,
+        "cpu_rows_per_second": rate * len(memory) / spent,
         "answer": float(answer),
     }
 
@@ -112,6 +112,7 @@ def main() -> None:
     rows, chunks, cycles = (40_000, 20, 7) if args.quick else (200_000, 40, 8)
     rates = [rows // 2000, rows // 500, rows // 125]
     shown, results = [], []
+    costs = Costs.measured()
     with harness.scratch() as folder:
         write_masters(folder, rows, chunks)
         for skew in (0.0, 0.5, 1.0):
@@ -122,6 +123,9 @@ def main() -> None:
                     sys.exit(f"answers differ: {found}")
                 for policy, one in found.items():
                     curves[policy].append((rate, one["memory"]))
+                    point = CostModel(Workload(rows, 120, 20, skew, chunk_rows=rows // chunks), policy, costs).at(rate)
+                    one["predicted_memory"] = point.cache_bytes + point.waiting_bytes
+                    one["predicted_rows_per_second"] = point.service_rate
                 results.append({"skew": skew, "rate": rate, "policies": found})
             for rate, budget in curves["mesh"]:
                 row = [skew, rate, round(100 * budget / (120 * rows), 2)]
@@ -138,6 +142,10 @@ def main() -> None:
         ],
         shown,
     )  # fmt: skip
+    for what, predicted in (("memory", "predicted_memory"), ("cpu_rows_per_second", "predicted_rows_per_second")):
+        ratios = {p: [one["policies"][p][predicted] / one["policies"][p][what] for one in results] for p in POLICIES}
+        line = ", ".join(f"{policy} {min(some):.2f} to {max(some):.2f}" for policy, some in ratios.items())
+        harness.console.print(f"{what}: what the cost model predicts over what was measured: {line}")
     for skew, paper in PAPER.items():
         known = REFERENCE[skew]
         harness.console.print(

@@ -4,14 +4,16 @@ One loop reads a chunk of b master rows and takes in w stream rows, of which w_N
 w_S = (1 - h) w wait for k = R_t / b loops:
 
     memory      M      = (b + h_R f) v_R + h_R c_entry + w_S k (v_P + f v_S)                                     (Eq. 1)
-    time        c_loop = c_IO b + c_H b + w_N (c_S + c_H + c_O) + w_S (c_S + c_H + c_A + c_E + c_O)              (Eq. 2)
+    time        c_loop = c_F + c_IO b + c_H min(b, w_S k)
+                       + w_N (c_S + c_H + c_O) + w_S (c_S + c_H + c_A + c_E + c_O)                               (Eq. 2)
     rate        mu     = w / c_loop                                                                       (Eq. 3 to 5)
 
 Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out); moving rows into the
-cache is rare and not charged to every loop; a cache entry has a price; and Eq. 6, which sets tuples per second equal to
-bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache inequality: the key
-of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned chunks a row waits
-half a cycle on average, which halves its bytes in both places.
+cache is rare and not charged to every loop; a cache entry has a price; the shorter of chunk and waiting rows is looked
+up in the longer (c_H b in print); a loop takes c_F even if it brings nothing; and Eq. 6, which sets tuples per second
+equal to bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache
+inequality: the key of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned
+chunks a row waits half a cycle on average, which halves its bytes in both places.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import pyarrow as pa
 from watersmeet.arrow import hash_keys, sort_by_hash, take
 from watersmeet.matching import matches
 from watersmeet.semistream.cache import ENTRY_BYTES
+from watersmeet.semistream.measured_loop import measured_loop
 from watersmeet.state.directory import StateDir
 
 
@@ -40,6 +43,7 @@ class Costs:
     append: float = 9e-8  # c_A: one row sorted and written to wait
     remove: float = 3e-8  # c_E: one waiting row taken up
     receive: float = 3e-8  # c_S: one stream row taken in
+    loop: float = 5e-3  # c_F: one loop, whatever it brings
 
     @classmethod
     def measured(cls, rows: int = 100_000) -> Costs:
@@ -50,6 +54,7 @@ class Costs:
         order = np.random.default_rng(0).permutation(rows)
         few = take(table, np.sort(order[: rows // 10]))
         with tempfile.TemporaryDirectory() as folder:
+            loop = measured_loop(folder)
             directory = StateDir(folder)
 
             def write() -> None:
@@ -65,6 +70,7 @@ class Costs:
             append=_seconds(lambda: sort_by_hash(take(table, order)), rows) + written,
             remove=_seconds(lambda: take(table, np.sort(order)), rows),
             receive=_seconds(lambda: table.slice(1).combine_chunks(), rows),
+            loop=loop,
         )
 
 
@@ -131,8 +137,9 @@ class CostModel:
         by_cache, waiting = hit * rows_per_loop, (1 - hit) * rows_per_loop
         reads = load.chunk_rows if waiting > 0 else 0  # all of R in the cache: no reads at all (Theorem 3)
         loop = (
-            reads * cost.read
-            + (waiting if self.policy == "aligned" else reads) * cost.look_up
+            cost.loop
+            + reads * cost.read
+            + (waiting if self.policy == "aligned" else min(reads, waiting * load.chunks)) * cost.look_up
             + by_cache * (cost.receive + cost.look_up + cost.output)
             + waiting * (cost.receive + cost.look_up + cost.append + cost.remove + cost.output)
         )

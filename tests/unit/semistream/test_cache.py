@@ -100,11 +100,12 @@ def test_harmonic_numbers() -> None:
 
 def test_equation_1_and_2_by_hand() -> None:
     load = Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=4)
-    cost = Costs(read=1.0, look_up=2.0, output=3.0, append=4.0, remove=5.0, receive=6.0)
+    cost = Costs(read=1.0, look_up=2.0, output=3.0, append=4.0, remove=5.0, receive=6.0, loop=7.0)
     point = CostModel(load, "mesh", cost).at(10)
     assert point.memory == 100 * 100 + 10 * 10 * (4 + 20)
-    assert point.loop_seconds == 100 * 1 + 100 * 2 + 10 * (6 + 2 + 4 + 5 + 3)
-    assert point.service_rate == 10 / 500
+    assert point.loop_seconds == 7 + 100 * 1 + 100 * 2 + 10 * (6 + 2 + 4 + 5 + 3)
+    assert point.service_rate == 10 / 507
+    assert CostModel(load, "mesh", cost).at(5).loop_seconds == 7 + 100 * 1 + 50 * 2 + 5 * (6 + 2 + 4 + 5 + 3)
 
 
 def test_the_model_orders_the_policies_as_measured() -> None:
