@@ -1,6 +1,7 @@
 """The paper's arrival patterns through Spark, with and without stalls: how much of the answer is there before the end?
 
     python benchmarks/stalls.py [--rows 100000] [--patterns harmony-1 reverse-5] [--networks reliable unreliable]
+    python benchmarks/stalls.py --sweep 16 64 256 1024      RPJ and HMJ with other budgets of idle work
 
 Patterns (section 6 of the RPJ paper): 20 buckets whose probabilities rise from 1 % to 9 %, for both inputs alike
 (harmony) or for the second the other way round (reverse); the first input as fast as the second, or five times as fast.
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
@@ -37,6 +39,7 @@ BUCKETS, BATCHES, GROUP, IDLE_BATCHES = 20, 50, 5, 2
 PATTERNS = ["harmony-1", "harmony-5", "reverse-1", "reverse-5"]
 POLICIES = {"reliable": ["rpj", "xjoin", "hmj"], "unreliable": ["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]}
 IDLE_AFTER = 1_000_000  # microseconds
+IDLE_PAGES = ProgressiveOptions(policy="rpj").idle_pages
 
 
 def keys_of_buckets(spark: h.SparkSession, per_bucket: int) -> np.ndarray[Any, Any]:
@@ -113,8 +116,10 @@ def feed(source: Path, inbox: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def run(spark: h.SparkSession, folder: Path, source: Path, policy: str, memory_rows: int, stalls: bool) -> list[Any]:
-    """One run to the end; returns its batches, the last of which cleans up."""
+def run(
+    spark: h.SparkSession, folder: Path, source: Path, policy: str, memory_rows: int, idle_pages: int
+) -> list[dict[str, Any]]:
+    """One run to the end; returns its batches, the last of which cleans up. Without idle pages there are no stalls."""
     for name in ("left", "right"):
         (folder / name).mkdir(parents=True)
     joined = wm.progressive_join(
@@ -126,12 +131,12 @@ def run(spark: h.SparkSession, folder: Path, source: Path, policy: str, memory_r
         memory_rows=memory_rows,
         page_rows=100,
         idle_after=IDLE_AFTER,
-        idle_pages=256 if stalls else 0,
+        idle_pages=idle_pages,
     )
     query = joined.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
     progress = Progress(folder / "state")
     for _ in feed(source, folder, progress):
-        if stalls:
+        if idle_pages:
             progress.wait_for_idle_batches(IDLE_BATCHES)
     for name in ("left", "right"):
         wm.end_input(folder / "state", name)
@@ -165,9 +170,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--patterns", nargs="*", default=PATTERNS, choices=PATTERNS)
     parser.add_argument("--networks", nargs="*", default=list(POLICIES), choices=list(POLICIES))
+    parser.add_argument("--sweep", nargs="*", type=int, help="pages that an idle micro-batch may read and write")
     arguments = parser.parse_args()
     spark = wm.local_session("stalls", cores=2, partitions=2)
     keys = keys_of_buckets(spark, per_bucket=100)
+    if arguments.sweep:
+        sweep(spark, keys, arguments.rows, arguments.sweep)
+        return
     arrivals = earlier(arguments.rows)
     with h.scratch() as folder:
         for pattern in arguments.patterns:
@@ -177,9 +186,8 @@ def main() -> None:
                 arrivals[title] = {}
                 for policy in POLICIES[network]:
                     where = folder / f"{title} {policy}".replace(" ", "-")
-                    batches = run(
-                        spark, where, folder / pattern, policy, arguments.rows // 10, stalls=network == "unreliable"
-                    )
+                    pages = IDLE_PAGES if network == "unreliable" else 0
+                    batches = run(spark, where, folder / pattern, policy, arguments.rows // 10, pages)
                     found = [batch["rows_out"] for batch in batches]
                     h.check(h.Run(title, answer={"count": sum(found)}), {"count": expected})
                     times = [round((batch["time"] - batches[0]["time"]) / 1e6, 1) for batch in batches]
@@ -197,6 +205,24 @@ def main() -> None:
     header = ["arrivals", *every, "rpj over best baseline"]
     h.table(f"share of the answer before the inputs ended ({arguments.rows:,} rows)", header, shown)
     plot(arrivals, h.RESULTS / "stalls.png")
+
+
+def sweep(spark: h.SparkSession, keys: np.ndarray[Any, Any], rows: int, budgets: list[int]) -> None:
+    """The share before the end for several budgets of idle work, on the unreliable network, harmony, equal rates."""
+    shares: dict[str, dict[str, float]] = {}
+    with h.scratch() as folder:
+        expected = write_rows(folder / "rows", "harmony-1", keys, rows)
+        for pages in budgets:
+            shares[str(pages)] = {}
+            for policy in ("rpj", "hmj"):
+                batches = run(spark, folder / f"{policy}-{pages}", folder / "rows", policy, rows // 10, pages)
+                found = [batch["rows_out"] for batch in batches]
+                h.check(h.Run(policy, answer={"count": sum(found)}), {"count": expected})
+                shares[str(pages)][policy] = round(sum(found[:-1]) / expected, 3)
+                h.console.print(f"{pages} pages, {policy}: {shares[str(pages)][policy]:.3f} before the inputs ended")
+    header = ["pages in an idle micro-batch", "rpj", "hmj"]
+    h.table("share of the answer before the inputs ended", header, [(p, *one.values()) for p, one in shares.items()])
+    h.save("stalls_idle_pages", {"rows": rows, "shares": shares})
 
 
 def earlier(rows: int) -> dict[str, Any]:
