@@ -96,22 +96,31 @@ class Kills:
             self.files += 1
 
     def life(self, rng: random.Random, deadline: float) -> None:
-        """One process of the driver, and kills until it is dead or has read everything."""
+        """One process of the driver, and kills until it is dead or has read everything.
+
+        The first blow falls some time after tasks have begun: a driver that dies before proves nothing.
+        """
         job = self.start()
-        quiet_until = time.monotonic()
+        due: float | None = None
+        kind = self.next_victim(rng)
         while job.poll() is None:
             assert time.monotonic() < deadline, f"{self.family} hangs after {self.done}"
-            time.sleep(0.2)
-            if len(self.done) >= self.wanted or time.monotonic() < quiet_until or not self.has_state():
+            time.sleep(0.1)
+            if len(self.done) >= self.wanted or not (self.has_state() and self.victims(job, "worker")):
                 continue
-            kind = VICTIMS[len(self.done) % 3] if self.wanted <= 3 else rng.choice(VICTIMS)
+            if due is None:
+                due = time.monotonic() + rng.uniform(0.0, 4.0)
             victims = [job] if kind == "driver" else self.victims(job, kind)
-            if victims:
+            if victims and time.monotonic() >= due:
                 self.note(job)
                 self.kill(rng.choice(victims), job)
                 self.done.append(kind)
-                quiet_until = time.monotonic() + rng.uniform(0.1, 4.0)
+                due, kind = time.monotonic() + rng.uniform(0.1, 4.0), self.next_victim(rng)
         self.check_exit(job)
+
+    def next_victim(self, rng: random.Random) -> str:
+        """One of each kind when there are only three."""
+        return VICTIMS[len(self.done) % 3] if self.wanted <= 3 else rng.choice(VICTIMS)
 
     def finish(self, deadline: float) -> None:
         """A quiet life to the end of all inputs."""
