@@ -4,7 +4,8 @@
 
 2,000,000 rows per input over 1,000 seconds of event time, up to 5 seconds out of order, in 20 micro-batches; windows of
 100 seconds on both sides, 10 seconds of lateness (Spark: the watermark's delay). All answers are checked against
-Spark's batch join.
+Spark's batch join. Watersmeet's runs are short: one warms the JVM up, of the next `TURNS` the median counts. Spark's
+are long enough to be warm from the 4th micro-batch on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 BATCHES, SECONDS, WINDOW, LATENESS, DISORDER = 20, 1000, 100, 10, 5
+TURNS = 3
 NEAR = f"rk = k AND r_ts BETWEEN l_ts - INTERVAL {WINDOW} SECONDS AND l_ts + INTERVAL {WINDOW} SECONDS"
 
 
@@ -45,25 +47,27 @@ def main() -> None:
         right = h.stream(spark, folder / "right", "rk long, b long, r_ts timestamp")
         runs: dict[str, h.Run] = {}
 
-        def measure(name: str, frame: h.DataFrame) -> None:
-            run = h.run_to_end(name, frame, folder, columns)
+        def measure(name: str, frame: h.DataFrame, turn: int = 0) -> h.Run:
+            run = h.run_to_end(f"{name}-{turn}", frame, folder, columns)
             h.check(run, expected)
-            if name != "warm":
-                runs[name] = run
-                h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; {[round(s, 2) for s in run.seconds]}")
+            h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; {[round(s, 2) for s in run.seconds]}")
+            return run
 
-        for name in ("warm", "watersmeet"):
-            if "watersmeet" in wanted and (name == "watersmeet" or not arguments.only):
-                joined = wm.window_join(
-                    left,
-                    right,
-                    on=[("k", "rk")],
-                    time=("l_ts", "r_ts"),
-                    window=f"{WINDOW} s",
-                    lateness=f"{LATENESS} s",
-                    state_dir=str(folder / f"state-{name}"),
-                )
-                measure(name, joined)
+        turns = []
+        for turn in range(TURNS + 1 if "watersmeet" in wanted else 0):
+            joined = wm.window_join(
+                left,
+                right,
+                on=[("k", "rk")],
+                time=("l_ts", "r_ts"),
+                window=f"{WINDOW} s",
+                lateness=f"{LATENESS} s",
+                state_dir=str(folder / f"state-{turn}"),
+            )
+            turns.append(measure("watersmeet", joined, turn))
+        if turns:
+            runs["watersmeet"] = sorted(turns[1:], key=h.Run.steady)[TURNS // 2]
+            runs["watersmeet"].extra["steady_of_all_turns"] = [round(run.steady()) for run in turns]
         for name, store in (("spark_default", h.DEFAULT_STORE), ("spark_rocksdb", h.ROCKSDB_STORE)):
             if name in wanted:
                 spark.conf.set("spark.sql.streaming.stateStore.providerClass", store)
@@ -71,7 +75,7 @@ def main() -> None:
                 bounded = left.withWatermark("l_ts", f"{LATENESS} seconds").join(
                     right.withWatermark("r_ts", f"{LATENESS} seconds"), F.expr(NEAR)
                 )
-                measure(name, bounded)
+                runs[name] = measure(name, bounded)
 
     ours = next(iter(runs.values()))
     h.table(
