@@ -87,8 +87,8 @@ class Binding:
         slots = Slots.assign(frames)
         union = self._control(session, directory, plan, key_types, slots)
         for index, source in enumerate(frames):
-            number = _numbers_when_marked(frames).get(index, index)
-            union = union.unionByName(self._rows(index, source, slots, partitions, number))
+            numbers = _numbers_when_marked(frames).get(index, (index, index))
+            union = union.unionByName(self._rows(index, source, slots, partitions, numbers))
         if self.tick:
             _warn_of_one_batch(self.who, session)
             ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
@@ -122,7 +122,7 @@ class Binding:
 
     def _key_is_its_hash(self) -> bool:
         """Whether the key can be had back from its hash, so that it need not travel (see `key_of_hash`)."""
-        plain = all(source.kind == "rows" and source.marker is None for source in self.sources)
+        plain = all(source.kind == "rows" for source in self.sources)
         return plain and not self.keep_null_keys and self.sources[0].key_types == [T.LongType()]
 
     def _fields(self) -> list[T.StructField]:
@@ -160,8 +160,10 @@ class Binding:
         ]
         return JoinPlan(self.operator, specs, tuple(output), self.options.identity(), self.options.tuning(), partitions)
 
-    def _rows(self, index: int, source: Source, slots: Slots, partitions: int, when_marked: int) -> DataFrame:
-        """A source's rows in the layout of the union; marked ones under the number of their own source."""
+    def _rows(
+        self, index: int, source: Source, slots: Slots, partitions: int, when_marked: tuple[int, int]
+    ) -> DataFrame:
+        """A source's rows in the layout of the union; marked ones under their numbers (with a key, without one)."""
         frame = source.frame.toDF(*(f"c{i}" for i in range(len(source.fields))))
         keys = [
             F.col(f"c{position}").cast(kind).alias(key_name(i))
@@ -180,7 +182,8 @@ class Binding:
         elif source.marker is not None:
             by_key = has_key | ~F.col("_marked")
             target = F.explode(F.when(by_key, F.array(target)).otherwise(_everywhere(partitions)))
-            number = F.when(F.col("_marked"), F.lit(when_marked)).otherwise(number)
+            keyed, keyless = (F.col("_marked") & condition for condition in (has_key, ~has_key))
+            number = F.when(keyed, F.lit(when_marked[0])).when(keyless, F.lit(when_marked[1])).otherwise(number)
         payload = [F.col(f"c{position}") for position in source.payload]
         return frame.select(
             number.alias("_input"),
@@ -252,10 +255,11 @@ def _encode(source: Source) -> Source:
     return replace(source, frame=frame)
 
 
-def _numbers_when_marked(frames: Sequence[Source]) -> dict[int, int]:
-    """The numbers of the punctuations that travel among the rows of a source: they follow those of the sources."""
+def _numbers_when_marked(frames: Sequence[Source]) -> dict[int, tuple[int, int]]:
+    """The numbers of the punctuations that travel among the rows of a source, those with a key and those without: they
+    follow those of the sources."""
     marking = [index for index, source in enumerate(frames) if source.marker is not None]
-    return {index: len(frames) + i for i, index in enumerate(marking)}
+    return {index: (len(frames) + 2 * i, len(frames) + 2 * i + 1) for i, index in enumerate(marking)}
 
 
 def _wire_sources(frames: Sequence[Source], slots: Slots) -> list[dict[str, object]]:
@@ -266,7 +270,8 @@ def _wire_sources(frames: Sequence[Source], slots: Slots) -> list[dict[str, obje
         own = len(source.row_payload)
         rows.append({"name": source.name, "kind": source.kind, "slots": used[:own]})
         if source.marker is not None:
-            marked.append({"name": source.name, "kind": "punctuations", "slots": used[own:]})
+            said = {"name": source.name, "kind": "punctuations", "slots": used[own:]}
+            marked += [{**said, "keyed": True}, {**said, "keyed": False}]
     return rows + marked
 
 

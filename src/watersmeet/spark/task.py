@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.arrow import HASH, Indices, numpy_of, one_chunk, relabelled, sort_order, take
+from watersmeet.arrow import HASH, Hashes, Indices, key_name, numpy_of, one_chunk, relabelled, sort_order, take
 from watersmeet.control import FIRST_END, FIRST_SIGNAL
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
@@ -118,8 +118,7 @@ def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table
         if source["kind"] == "rows":
             rows[source["name"]] = _rows_of(plan.input(source["name"]), source["slots"], table, hashes, order)
         elif len(order):
-            names = [*(n for n in table.column_names if n.startswith("_k")), *(f"_s{slot}" for slot in source["slots"])]
-            found = take(table.select(names), order).add_column(0, HASH, pa.array(hashes[order]))
+            found = _punctuations_of(source, table, hashes[order], order)
             earlier = punctuations.get(source["name"])
             punctuations[source["name"]] = found if earlier is None else pa.concat_tables([earlier, found])
     codes = np.unique(belongs[belongs < 0])
@@ -146,6 +145,15 @@ def _rows_of(
     # Only labels can differ: the session's time zone, large strings.
     columns = [relabelled(one_chunk(c), f.type) for c, f in zip(wanted, list(schema)[1:], strict=True)]
     return pa.Table.from_arrays([pa.array(ordered), *columns], schema=schema)
+
+
+def _punctuations_of(source: dict[str, Any], table: pa.Table, hashes: Hashes, order: Indices) -> pa.Table:
+    names = [n for n in table.column_names if n.startswith("_k")]
+    columns: dict[str, Any] = {HASH: pa.array(hashes)}
+    if not names:  # the key is its hash; a punctuation that speaks of many keys has none
+        columns[key_name(0)] = pa.array(key_of_hash(hashes)) if source["keyed"] else pa.nulls(len(hashes), pa.int64())
+    chosen = table.select([*names, *(f"_s{slot}" for slot in source["slots"])])
+    return pa.table({**columns, **dict(zip(chosen.column_names, take(chosen, order).columns, strict=True))})
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:
