@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 BATCHES = 50
+WARM_BATCHES = 5
 
 
 def main() -> None:
@@ -30,19 +31,21 @@ def main() -> None:
     spark = wm.local_session("state_growth", cores=2, partitions=2, config=config)
     columns = ["k", "a", "b"]
     with h.scratch() as folder:
-        for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
-            frame = spark.range(rows).select(
-                F.col("id").alias("seq"), h.seeded("k", seed, rows), F.col("id").alias(value)
-            )
+        names = (("left", "a", 1), ("right", "b", 2))
+        for name, value, seed in names:
+            ids = F.col("id")
+            frame = spark.range(rows).select(ids.alias("seq"), h.seeded("k", seed, rows), ids.alias(value))
             h.write_input(frame, folder / name, BATCHES, span=rows)
-        left, right = (
-            h.stream(spark, folder / name, f"k long, {value} long") for name, value in (("left", "a"), ("right", "b"))
-        )
+            few = rows // BATCHES * WARM_BATCHES
+            h.write_input(frame.where(ids < few), folder / f"warm-{name}", WARM_BATCHES, span=few)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
-        for name in ("warm", "watersmeet"):  # the first seconds of a JVM say nothing about the state
-            joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"state-{name}"))
-            ours = h.run_to_end(name, joined, folder, columns, limit_seconds=10 if name == "warm" else None)
+        for kind in ("warm-", ""):  # the first seconds of a JVM and of its workers say nothing about the state
+            left, right = (
+                h.stream(spark, folder / f"{kind}{name}", f"k long, {value} long") for name, value, _ in names
+            )
+            joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"{kind}state"))
+            ours = h.run_to_end(f"{kind}watersmeet", joined, folder, columns)
         h.check(ours, expected)
         rival = h.run_to_end(
             "spark_default", left.join(right, "k"), folder, columns, limit_seconds=arguments.rival_seconds
