@@ -20,7 +20,7 @@ from watersmeet.lab.rpj_clock import Curve, Simulation, Size
 from watersmeet.lab.workloads import Network, Pattern, relations, suspensions
 
 # Fractions of the paper's 2,000,000 rows. Every task in a suspension costs milliseconds of real time whatever its size,
-# and its pages of ten rows more: on an unreliable network the paper's size with all of its suspensions takes hours.
+# and its pages of ten rows more: on an unreliable network the paper's size with all of its suspensions is out of reach.
 SIZES: dict[Network, dict[Scale, Size]] = {
     "reliable": {"tiny": Size(0.001, 20), "small": Size(0.01, 50), "paper": Size(1.0, 5000)},
     "unreliable": {
@@ -76,8 +76,8 @@ def _notes(network: Network, scale: Scale) -> list[str]:
         notes.append(
             f"gaps are drawn for all 2,000,000 rows and a row of ours comes with every {size.stands_for}th of them, so "
             f"suspensions are as long beside a task's duration as in the paper; one in {size.every} of them is used, "
-            "in which a task is begun and finished. The paper's size with all its suspensions is not run at any scale: "
-            "by an estimate from a part of it, it would take hours"
+            "in which a task is begun and finished. The paper's size with all its suspensions is not run at any scale, "
+            "because of the time that its tasks would take here"
         )
     return notes
 
@@ -183,18 +183,15 @@ def judge_fig11(numbers: Numbers) -> list[Check]:
 
 
 def suspensions_used(numbers: Numbers) -> str:
-    """What other sizes and densities of suspensions gave; the order of the policies depends on both."""
+    """Where RPJ is behind, and what it may come from."""
     behind = [s[0] for s, values in numbers.items() if values["RPJ"] < max(values["HMJ"], values["XJoin"])]
     return (
-        "A task that was started is finished, so HMJ and XJoin use the suspensions as well: no size or density that "
-        "was tried gave them 20 %. "
+        "A task that was started is finished, so HMJ and XJoin use the suspensions as well. "
         + (f"RPJ is not first in {', '.join(behind)}. " if behind else "")
-        + "Tried besides, in setting a: a row for 200 of the paper's and one suspension in 16 used gave RPJ 94 %, "
-        "XJoin 98 %; a row for 100 and one in 64, RPJ 74 %, HMJ 93 %, XJoin 88 %. So the order depends on how many "
-        "suspensions are used, and likely on the size: RPJ takes the task with the most results per second, which is "
-        "best if time is short but not if the number of tasks is; XJoin likely gains where few rows come during a "
-        "task, because it then does not return to the same largest bucket. Neither was tested apart, and the paper's "
-        "size was not run."
+        + "The order likely depends on how many suspensions are used and on the size: RPJ takes the task with the most "
+        "results per second, which is best if time is short but not if the number of tasks is; XJoin likely gains "
+        "where few rows come during a task, because it then does not return to the same largest bucket. Neither was tested "
+        "apart, and the paper's size was not run."
     )
 
 
@@ -248,9 +245,8 @@ EXPERIMENTS = [
         clock="virtual",
         run=partial(progressiveness, "unreliable", VARIANTS, ""),
         judge=judge_fig11,
-        reason="How many suspensions are used matters: in setting a RPJ had 94 % with a row for 200 of the paper's and "
-        "one suspension in 16 used, 74 % with a row for 100 and one in 64. Why md-tasks alone give more than dd-tasks "
-        "alone in some settings is open.",
+        reason="Likely because only some of the suspensions are used, as the notes say. Why md-tasks alone give more "
+        "than dd-tasks alone in some settings is open.",
     ),
     Experiment(
         id="rpj/fig12",

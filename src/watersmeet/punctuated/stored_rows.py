@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Indices, gather, key_name, merge_by_hash, numpy_of, take
-from watersmeet.matching import matches
+from watersmeet.matching import matches, ranges
 from watersmeet.punctuated.intervals import Intervals, Mask
 from watersmeet.punctuated.ordering import Codes, Ordering
 from watersmeet.state.buckets import Buckets
@@ -118,9 +118,7 @@ class StoredRows:
         order = self._order(run, column, ordering)
         first = _bisect(values, order, ordering, pieces.low)
         last = np.where(pieces.endless, len(order), _bisect(values, order, ordering, pieces.high))
-        counts = last - first
-        at = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        return np.sort(order[at]).astype(np.int64)
+        return np.sort(order[ranges(first, last)]).astype(np.int64)
 
     def _order(self, run: Run, column: int, ordering: Ordering) -> npt.NDArray[np.uint32]:
         key = (run.attributes["id"], f"order{column}")
