@@ -190,8 +190,8 @@ def suspensions_used(numbers: Numbers) -> str:
         + (f"RPJ is not first in {', '.join(behind)}. " if behind else "")
         + "The order likely depends on how many suspensions are used and on the size: RPJ takes the task with the most "
         "results per second, which is best if time is short but not if the number of tasks is; XJoin likely gains "
-        "where few rows come during a task, because it then does not return to the same largest bucket. Neither was tested "
-        "apart, and the paper's size was not run."
+        "where few rows come during a task, because it then does not return to the same largest bucket. Neither was "
+        "tested apart, and the paper's size was not run."
     )
 
 
