@@ -45,7 +45,7 @@ CURRENT = 10  # news items that are current at a time
 RECORDS_PER_ITEM = 50
 COLUMNS = ["sno", "title", "ip"]
 XJOIN_MEMORY = "64 MB"
-TURNS = 3
+WARM_UPS, TURNS = 2, 5
 ONE_TO_MANY = {"constraints": [{"kind": "one_to_many", "one": "left"}]}
 
 
@@ -110,11 +110,12 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
         ),
         "spark": lambda state: news.join(plain, "sno"),
     }
-    if pattern == "ordered":  # once, to warm up Spark for all engines alike
-        h.run_to_end("warm", punctuated(folder / "state-warm"), folder, COLUMNS)
     turns: dict[str, list[h.Run]] = {name: [] for name in engines if not only or name in only}
-    # The first two are close to each other: they take turns.
-    order = [name for _ in range(TURNS) for name in ("punctuated", "progressive")] + ["xjoin", "spark"]
+    # The first two are close to each other: they take turns, and the JVM has compiled the code of both before.
+    close = ("punctuated", "progressive")
+    for turn, name in enumerate(close * WARM_UPS):
+        h.run_to_end(f"{pattern}-warm-{turn}", engines[name](folder / f"{pattern}-warm-{turn}"), folder, COLUMNS)
+    order = [*(close * TURNS), "xjoin", "spark"]
     for turn, name in enumerate(name for name in order if name in turns):
         state = folder / f"{pattern}-state-{turn}"
         run = h.run_to_end(f"{pattern}-{turn}", engines[name](state), folder, COLUMNS, limit_seconds=limit)

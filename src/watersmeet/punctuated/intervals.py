@@ -115,9 +115,15 @@ class Intervals:
         """For each code the interval that holds it, or -1."""
         if not len(self):
             return np.full(len(codes), -1)
-        at = np.searchsorted(self.low, codes, side="right") - 1
-        inside = np.maximum(at, 0)
-        return np.where((at >= 0) & (self.endless[inside] | (codes < self.high[inside])), at, -1)
+        found = np.full(len(codes), -1)
+        # Nearly all rows of a truthful source lie beyond what was promised: only the others are searched. (Arrays of one:
+        # a string taken out of its array would lose the zero at its end.)
+        near = np.flatnonzero((codes >= self.low[:1]) & (self.endless[-1] | (codes < self.high[-1:])))
+        wanted = codes[near]
+        at = np.searchsorted(self.low, wanted, side="right") - 1
+        inside = self.endless[at] | (wanted < self.high[at])
+        found[near[inside]] = at[inside]
+        return found
 
 
 class IntervalSet:
@@ -172,7 +178,8 @@ class IntervalSet:
         found = np.zeros(len(codes), np.uint8)
         for part in self.parts:
             at = part.find(codes)
-            found |= np.where(at >= 0, part.source[at], 0)
+            hit = np.flatnonzero(at >= 0)
+            found[hit] |= part.source[at[hit]]
         return found
 
     def explain(self, code: Codes) -> str:

@@ -38,6 +38,8 @@ from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 
+_BY_KEY = -1  # in place of a partition's number: the row goes where its key belongs
+
 
 @dataclass(frozen=True)
 class Output:
@@ -175,13 +177,16 @@ class Binding:
         has_key = reduce(and_, (F.col(name).isNotNull() for name in names))  # dropna would drop NaN too
         if source.kind == "rows" and not self.keep_null_keys:
             frame = frame.filter(has_key if source.marker is None else has_key | F.col("_marked"))
-        target = F.explode(_everywhere(partitions)) if source.everywhere else F.xxhash64(*names)
-        number = F.lit(index)
-        if source.kind != "rows" and not source.everywhere:
-            target = F.explode(F.when(has_key, F.array(target)).otherwise(_everywhere(partitions)))
-        elif source.marker is not None:
-            by_key = has_key | ~F.col("_marked")
-            target = F.explode(F.when(by_key, F.array(target)).otherwise(_everywhere(partitions)))
+        target, number = F.xxhash64(*names), F.lit(index)
+        if source.everywhere:
+            target = F.explode(_everywhere(partitions))
+        elif source.kind != "rows" or source.marker is not None:
+            by_key = has_key if source.kind != "rows" else has_key | ~F.col("_marked")
+            # The arrays are constants (a hash inside of one would be made anew for every use that Spark finds for it).
+            once, copies = F.array(F.lit(_BY_KEY).cast("long")), _everywhere(partitions)
+            frame = frame.withColumn("_copy", F.explode(F.when(by_key, once).otherwise(copies)))
+            target = F.when(F.col("_copy") == _BY_KEY, target).otherwise(F.col("_copy"))
+        if source.marker is not None:
             keyed, keyless = (F.col("_marked") & condition for condition in (has_key, ~has_key))
             number = F.when(keyed, F.lit(when_marked[0])).when(keyless, F.lit(when_marked[1])).otherwise(number)
         payload = [F.col(f"c{position}") for position in source.payload]
