@@ -41,16 +41,17 @@ from watersmeet.state.store import PartitionStore
 from watersmeet.testing import make_plan
 
 BATCHES = 20
+FILES = 2  # of access records in a micro-batch, so that both cores read
 CURRENT = 10  # news items that are current at a time
 RECORDS_PER_ITEM = 50
 COLUMNS = ["sno", "title", "ip"]
 XJOIN_MEMORY = "64 MB"
-WARM_UPS, TURNS = 2, 5
+WARM_UPS, TURNS = 2, 7
 ONE_TO_MANY = {"constraints": [{"kind": "one_to_many", "one": "left"}]}
 
 
 def write_workload(spark: SparkSession, folder: Path, records: int, pattern: str) -> None:
-    """News items and access records with punctuations, a file for every micro-batch."""
+    """News items and access records with punctuations, in files for every micro-batch."""
     items = records // RECORDS_PER_ITEM
     order = F.col("id") if pattern == "ordered" else F.xxhash64("id", F.lit(3))
     news = spark.range(items).select(order.alias("seq"), F.col("id").alias("sno"), (F.col("id") * 7).alias("title"))
@@ -71,7 +72,7 @@ def write_workload(spark: SparkSession, folder: Path, records: int, pattern: str
         F.lit(None).cast("long").alias("ip"),
         F.lit(True).alias("is_end"),
     )
-    h.write_input(access.unionByName(ends), folder / f"{pattern}-access", BATCHES, span=records)
+    h.write_input(access.unionByName(ends), folder / f"{pattern}-access", BATCHES * FILES, span=records)
 
 
 def on_spark(spark: SparkSession, records: int, limit: float, only: list[str] | None) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
     data = spark.read.parquet(str(access_files)).where("not is_end").drop("is_end")
     expected = h.batch_answer(spark.read.parquet(str(news_files)).join(data, "sno"), COLUMNS)
     news = h.stream(spark, news_files, "sno long, title long")
-    access = h.stream(spark, access_files, "sno long, ip long, is_end boolean")
+    access = h.stream(spark, access_files, "sno long, ip long, is_end boolean", FILES)
     plain = access.where("not is_end").drop("is_end")
 
     def punctuated(state: Path) -> DataFrame:

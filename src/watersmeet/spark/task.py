@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,6 +82,7 @@ class Position:
 
 def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join one micro-batch of one partition."""
+    _spare_the_collector()
     job = json.loads(text)
     _check_release(job)
     plan = JoinPlan.from_json(job["plan"])
@@ -102,6 +105,13 @@ def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     for result in results:
         wire = pa.Table.from_arrays(result.columns, schema=schema) if schema.names else result
         yield from wire.to_batches(max_chunksize=OUTPUT_ROWS)
+
+
+@cache
+def _spare_the_collector() -> None:
+    """Once per worker. PySpark runs a full collection after every task, which goes through all that was ever imported:
+    tens of milliseconds each time. What is there now stays there anyway, and need not be looked at again."""
+    gc.freeze()
 
 
 def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table: pa.Table | None) -> Batch:
