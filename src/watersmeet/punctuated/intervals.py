@@ -3,6 +3,8 @@
     promised   3   4   5        8..12      9..20          values and ranges, in any order
     held       [3 ------ 6)     [8 ------------- 21)      neighbours and overlaps are one interval
 
+Values are neighbours, too, if all between them belong to other partitions (`elsewhere`).
+
 A set is a short list of such arrays, each at most half the length of the one before (new promises are merged into what
 is not much longer than they are), so adding costs O(log) per promise and a lookup is a few binary searches. Every
 interval remembers which sources promised it (bits) and in which batches.
@@ -19,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import numpy_of
+from watersmeet.matching import ranges
+from watersmeet.punctuated.elsewhere import Elsewhere
 from watersmeet.punctuated.ordering import Codes, Ordering
 from watersmeet.state.run import Run, resident_run
 
@@ -90,6 +94,32 @@ class Intervals:
         )
         return united, low[starts] // stride
 
+    def bridged(self, elsewhere: Elsewhere, known: Iterable[Intervals] = ()) -> Intervals:
+        """Disjoint intervals become one where no key between them can come here. Gaps that one of the `known` lists has
+        too are left: they have been looked at."""
+        begin, end = self.high[:-1], self.low[1:]
+        width = end - begin  # one that does not fit wraps around, to nothing that is small and positive
+        near = (width > 0) & (width <= elsewhere.reach)
+        for other in known:
+            near &= ~(np.isin(begin, other.high) & np.isin(end, other.low))
+        gaps = np.flatnonzero(near)
+        belongs = ~elsewhere.has(ranges(begin[gaps], end[gaps]))
+        stays = np.zeros(len(gaps), np.bool_)
+        stays[np.repeat(np.arange(len(gaps)), width[gaps])[belongs]] = True
+        closed = gaps[~stays]
+        if not len(closed):
+            return self
+        numbers = np.arange(len(self))
+        first, last = np.delete(numbers, closed + 1), np.delete(numbers, closed)
+        return Intervals(
+            self.low[first],
+            self.high[last],
+            self.endless[last],
+            np.bitwise_or.reduceat(self.source, first),
+            np.minimum.reduceat(self.oldest, first),
+            np.maximum.reduceat(self.newest, first),
+        )
+
     def minus(self, other: Intervals) -> Intervals:
         """The parts of these disjoint intervals that the disjoint intervals `other` do not cover."""
         if not len(self) or not len(other):
@@ -116,8 +146,8 @@ class Intervals:
         if not len(self):
             return np.full(len(codes), -1)
         found = np.full(len(codes), -1)
-        # Nearly all rows of a truthful source lie beyond what was promised: only the others are searched. (Arrays of one:
-        # a string taken out of its array would lose the zero at its end.)
+        # Nearly all rows of a truthful source lie beyond what was promised: only the others are searched. (The ends are
+        # arrays of one: a string taken out of its array would lose the zero at its end.)
         near = np.flatnonzero((codes >= self.low[:1]) & (self.endless[-1] | (codes < self.high[-1:])))
         wanted = codes[near]
         at = np.searchsorted(self.low, wanted, side="right") - 1
@@ -147,21 +177,22 @@ class IntervalSet:
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
 
-    def add(self, fresh: Intervals) -> Intervals:
+    def add(self, fresh: Intervals, elsewhere: Elsewhere | None = None) -> Intervals:
         """Add intervals; returns what of them was not promised before."""
         fresh = fresh.united()
         new = fresh
         for part in self.parts:
             new = new.minus(part)
         if len(new):
-            self.parts.append(fresh)
+            self.parts.append(fresh.bridged(elsewhere) if elsewhere else fresh)
             self.runs.append(None)
-            self._settle()
+            self._settle(elsewhere)
         return new
 
-    def _settle(self) -> None:
+    def _settle(self, elsewhere: Elsewhere | None) -> None:
         while len(self.parts) > 1 and len(self.parts[-2]) <= GROWTH * len(self.parts[-1]):
             merged = Intervals.joined(self.parts[-2:]).united()
+            merged = merged.bridged(elsewhere, self.parts[-2:]) if elsewhere else merged
             self.parts[-2:], self.runs[-2:] = [merged], [None]
 
     def covers(self, low: Codes, high: Codes, endless: Mask) -> Mask:

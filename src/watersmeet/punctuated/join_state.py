@@ -36,7 +36,9 @@ class JoinState:
         self.schemas = {spec.name: spec.schema for spec in plan.inputs}
         self.kinds = kinds = plan.inputs[0].keys
         self.keys = [HASH, *(key_name(i) for i in range(len(kinds)))]
-        self.promises = {name: PunctuatedRange(name, kinds) for name in self.names}
+        # A range to propagate is said by every partition: what one of them cannot be asked for must not count as said.
+        partitions = 1 if options.propagate else plan.partitions
+        self.promises = {name: PunctuatedRange(name, kinds, partitions) for name in self.names}
         self.stored = {name: StoredRows(name, kinds) for name in self.names}
         self.unpurged = {name: Unpurged(f"{name}.unpurged", kinds) for name in self.names}
         self.partial = {name: PartialPromises(name, kinds) for name in self.names}

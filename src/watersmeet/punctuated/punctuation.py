@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, key_name, sort_by_hash, take
+from watersmeet.arrow import HASH, hashes_of, key_name, sort_by_hash, take
+from watersmeet.punctuated.elsewhere import elsewhere
 from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
 from watersmeet.punctuated.intervals import Intervals, IntervalSet, Mask, Sources, batches
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
@@ -82,9 +83,10 @@ def arrow_bounds(shaped: Shaped, patterns: KeyedPatterns) -> dict[int, tuple[pa.
 class PunctuatedRange:
     """The promises of one input (PR in the paper)."""
 
-    def __init__(self, name: str, kinds: Sequence[pa.DataType]) -> None:
+    def __init__(self, name: str, kinds: Sequence[pa.DataType], partitions: int = 1) -> None:
         self.name = name
         self.kinds = tuple(kinds)
+        self.partitions = partitions
         self.label = f"{name}.promises"
         self.everything: dict[str, int] = {}  # source and batch of a promise that covers all keys
         self.intervals: dict[int, IntervalSet] = {}
@@ -172,8 +174,9 @@ class PunctuatedRange:
         if not keys.num_rows or self.everything:
             return Delta()
         if len(self.kinds) == 1 and is_ordered(self.kinds[0]) and not pa.types.is_string(self.kinds[0]):
-            shaped = Shaped((0,), (), keys)
-            self._interval_set(0).add(self._intervals(shaped, 0, batch, source))
+            pieces = self._intervals(Shaped((0,), (), keys), 0, batch, source)
+            codes = Ordering(self.kinds[0]).codes(keys.column(key_name(0)))
+            self._interval_set(0).add(pieces, elsewhere(hashes_of(keys), codes, self.partitions))
         else:
             patterns = self._patterns(tuple(range(len(self.kinds))), ())
             patterns.add(patterns.entries(keys, {}, SOURCES[source], batch))

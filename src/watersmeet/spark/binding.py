@@ -123,7 +123,7 @@ class Binding:
         )
 
     def _key_is_its_hash(self) -> bool:
-        """Whether the key can be had back from its hash, so that it need not travel (see `key_of_hash`)."""
+        """Whether the key can be had back from its hash, so that it need not travel (see `spark_hash`)."""
         plain = all(source.kind == "rows" for source in self.sources)
         return plain and not self.keep_null_keys and self.sources[0].key_types == [T.LongType()]
 

@@ -4,7 +4,7 @@ Inputs travel as one union of rows. A row belongs to one input, so payload colum
 
     _input   which source the row belongs to (negative: a control row)
     _hash    xxhash64 of the key; of a row that is not sent by its key, the number of its partition
-    _k0..    the key, unless it can be had back from its hash (see `key_of_hash`)
+    _k0..    the key, unless it can be had back from its hash (see `spark_hash`)
     _s0..    slots: orders.amount (double) and payments.fee (double) both travel in _s0
 """
 

@@ -20,7 +20,7 @@ from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.runtime import run_batch
-from watersmeet.spark.key_of_hash import key_of_hash
+from watersmeet.spark_hash import key_of_hash
 from watersmeet.state.directory import StateDir
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
