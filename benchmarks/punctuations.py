@@ -166,8 +166,11 @@ def _state_sizes(spark: SparkSession, state: Path, run: h.Run) -> None:
     run.extra["resident_bytes"] = [int(row["bytes"]) for row in collected]
 
 
-def alone(records: int) -> dict[str, Any]:
-    """CPU seconds and rows held of the operators without Spark, every version of the state written to disk."""
+def alone(records: int, turns: int = 5) -> dict[str, Any]:
+    """CPU seconds and rows held of the operators without Spark, every version of the state written to disk.
+
+    All take turns, once to warm up and then `turns` times, of which the median counts.
+    """
     result: dict[str, Any] = {}
     for pattern in ("ordered", "random"):
         work = _batches(BATCHES, records // RECORDS_PER_ITEM // BATCHES, shuffled=pattern == "random")
@@ -178,7 +181,11 @@ def alone(records: int) -> dict[str, Any]:
                 "xjoin", options={"policy": "xjoin", "memory": parse_size(XJOIN_MEMORY)}, payload=(pa.int64(),)
             ),
         }
-        result[pattern] = {name: _alone(plan, work, ends=name == "punctuated") for name, plan in runs.items()}
+        measured: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
+        for _ in range(turns + 1):
+            for name, plan in runs.items():
+                measured[name].append(_alone(plan, work, ends=name == "punctuated"))
+        result[pattern] = {name: _median(some[1:]) for name, some in measured.items()}
         answers = {run["results"] for run in result[pattern].values()}
         assert len(answers) == 1, f"the answers differ: {answers}"
     return result
@@ -223,11 +230,14 @@ def purge_every(batches: int, items_per_batch: int, turns: int = 3) -> dict[str,
             measured.append(
                 _purging(make_plan("punctuated", options=ONE_TO_MANY, tuning=tuning, payload=(pa.int64(),)), work)
             )
-    result = {
-        after: sorted(measured[1:], key=lambda run: run["cpu_seconds"])[turns // 2] for after, measured in runs.items()
-    }
+    result = {after: _median(measured[1:]) for after, measured in runs.items()}
     assert len({run["results"] for run in result.values()}) == 1, "purging must not change the answer"
     return result
+
+
+def _median(measured: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run that took the middle of the CPU seconds."""
+    return sorted(measured, key=lambda run: float(run["cpu_seconds"]))[len(measured) // 2]
 
 
 def _purging(plan: JoinPlan, work: list[Batch]) -> dict[str, Any]:
