@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 from watersmeet.lab.experiment import (
     Check,
@@ -16,6 +16,7 @@ from watersmeet.lab.experiment import (
     at_least,
     no_progress,
 )
+from watersmeet.lab.parallel import in_parallel
 from watersmeet.lab.rpj_clock import Curve, Simulation, Size
 from watersmeet.lab.workloads import Network, Pattern, relations, suspensions
 
@@ -41,8 +42,12 @@ POLICIES = {"RPJ": "rpj", "HMJ": "hmj", "XJoin": "xjoin"}
 VARIANTS = {"RPJ": "rpj", "RPJ-dd": "rpj-dd", "RPJ-md": "rpj-md"}
 
 
-@cache
-def _curve(network: Network, setting: str, policy: str, scale: Scale) -> Curve:
+Key = tuple[Network, str, str, Scale]  # which curve: the network, the setting, the policy, the scale
+_known: dict[Key, Curve] = {}
+
+
+def _curve(key: Key) -> Curve:
+    network, setting, policy, scale = key
     size = SIZES[network][scale]
     pattern, ratio = SETTINGS[setting]
     each = size.stands_for
@@ -55,14 +60,17 @@ def _curves(
     network: Network, policies: dict[str, str], scale: Scale, progress: Progress
 ) -> dict[str, dict[str, Curve]]:
     """Curves per setting and policy; figures of the same runs share them."""
-    found: dict[str, dict[str, Curve]] = {}
     settings = TINY_SETTINGS if scale == "tiny" else list(SETTINGS)
-    for row, setting in enumerate(settings):
-        found[setting] = {}
-        for column, (name, policy) in enumerate(policies.items()):
-            progress(row * len(policies) + column, len(settings) * len(policies))
-            found[setting][name] = _curve(network, setting, policy, scale)
-    return found
+    keys: list[Key] = [(network, setting, policy, scale) for setting in settings for policy in policies.values()]
+    missing = [key for key in keys if key not in _known]
+    progress(0, len(missing))
+    for number, (key, curve) in enumerate(zip(missing, in_parallel(_curve, missing, scale), strict=True)):
+        _known[key] = curve
+        progress(number + 1, len(missing))
+    return {
+        setting: {name: _known[network, setting, policy, scale] for name, policy in policies.items()}
+        for setting in settings
+    }
 
 
 def _notes(network: Network, scale: Scale) -> list[str]:
