@@ -26,6 +26,7 @@ MARKERS = "osv^Dx+*<>"
 COLUMNS = 3
 DPI, COLOURS = 80, 48
 WIDTH, HEIGHT, LEGEND = 3.9, 2.9, 0.5
+HANDLE, LETTER = 0.6, 0.062  # inches of a legend's line with its margins, and of a letter
 
 
 def draw(findings: Findings, title: str, path: Path) -> None:
@@ -90,7 +91,9 @@ def _legend(figure: Any) -> None:
     found = [axes.get_legend_handles_labels() for axes in figure.axes]
     if all(labels == found[0][1] for _, labels in found):
         if len(found[0][1]) > 1:
-            figure.legend(*found[0], loc="outside lower center", ncols=min(5, len(found[0][1])), fontsize=8)
+            entry = HANDLE + LETTER * max(map(len, found[0][1]))
+            columns = max(1, int(figure.get_figwidth() / entry))
+            figure.legend(*found[0], loc="outside lower center", ncols=min(columns, len(found[0][1])), fontsize=8)
         return
     for axes in figure.axes:
         axes.legend(fontsize=7)
