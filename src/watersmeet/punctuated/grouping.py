@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import key_names, numpy_of, one_chunk
+from watersmeet.arrow import HASH, hashes_of, key_names, numpy_of, one_chunk, sort_by_hash, take
 
 
 def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
@@ -41,3 +41,12 @@ def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
 def first_of_each(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The position of the first row of every group, ascending."""
     return np.sort(np.unique(ids, return_index=True)[1]).astype(np.int64)
+
+
+def distinct_keys(table: pa.Table) -> pa.Table:
+    """The different keys of a table, sorted by hash."""
+    keys = table.select([HASH, *key_names(table.schema)])
+    hashes = hashes_of(keys)
+    if bool(np.all(hashes[1:] > hashes[:-1])):
+        return keys
+    return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from watersmeet.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
+from watersmeet.punctuated.grouping import first_of_each, group_ids
 from watersmeet.punctuated.intervals import Intervals, Mask
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.ordering import Ordering, is_ordered
@@ -335,9 +335,3 @@ def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in which a null is a value of its own, so that rows can be grouped by it."""
     codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
     return pa.chunked_array([codes])
-
-
-def distinct_keys(table: pa.Table) -> pa.Table:
-    """The different keys of a table, sorted by hash."""
-    keys = table.select([HASH, *key_names(table.schema)])
-    return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))

@@ -29,12 +29,12 @@ from watersmeet.arrow import drop_null_keys, sort_by_hash
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.constraints import ClusterTracker
+from watersmeet.punctuated.grouping import distinct_keys
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.meeting import Meeting, Rows
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.patterns import punctuation_schema
-from watersmeet.punctuated.propagation import distinct_keys
 from watersmeet.punctuated.punctuation import Delta
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling

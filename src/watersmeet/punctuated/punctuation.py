@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, hashes_of, key_name, sort_by_hash, take
+from watersmeet.arrow import hashes_of, key_name, sort_by_hash
 from watersmeet.punctuated.elsewhere import elsewhere
-from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
+from watersmeet.punctuated.grouping import distinct_keys
 from watersmeet.punctuated.intervals import Intervals, IntervalSet, Mask, Sources, batches
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.ordering import Ordering, is_ordered
@@ -139,9 +139,9 @@ class PunctuatedRange:
 
     def void(self, rows: pa.Table, batch: int) -> None:
         """Take the promises back for the keys of these rows, for good."""
-        rows = sort_by_hash(take(rows, first_of_each(group_ids(key_columns(rows)))))
-        rows = rows.filter(pa.array(self.voided.find(rows) == 0))
-        self.voided.add(self.voided.entries(rows, {}, 1, batch))
+        keys = distinct_keys(rows)
+        keys = keys.filter(pa.array(self.voided.find(keys) == 0))
+        self.voided.add(self.voided.entries(keys, {}, 1, batch))
 
     def add_everything(self, source: str, batch: int) -> Delta:
         """Promise all keys away; smaller promises are forgotten."""
@@ -167,9 +167,7 @@ class PunctuatedRange:
 
     def add_keys(self, table: pa.Table, batch: int, source: str) -> Delta:
         """Promise single keys away: rows with `_hash` and key columns."""
-        names = [HASH, *(key_name(i) for i in range(len(self.kinds)))]
-        keys = table.select(names)
-        keys = sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))
+        keys = distinct_keys(table)
         keys = keys.filter(pa.array(self.find(keys) == 0))
         if not keys.num_rows or self.everything:
             return Delta()
