@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,9 +100,10 @@ class JoinState:
                 self.metrics.count(f"{what}.{name}.{reason}", int(np.count_nonzero(hit)))
                 rest = rest[~hit]
 
-    def settle(self, *, all_dead: bool = False) -> None:
-        """Rewrite what is mostly dead (or has any dead row) and merge what is small."""
-        written = sum(self.stored[name].settle(all_dead=all_dead) for name in self.names)
+    def settle(self, arrived: Mapping[str, int] = MappingProxyType({}), *, all_dead: bool = False) -> None:
+        """Rewrite what is mostly dead (or has any dead row) and merge what is small beside the rows that `arrived`."""
+        met_by = {name: arrived.get(self.other[name], 0) for name in self.names}
+        written = sum(self.stored[name].settle(met_by[name], all_dead=all_dead) for name in self.names)
         if written:
             self.metrics.count("rows_rewritten", written)
 

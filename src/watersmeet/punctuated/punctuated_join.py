@@ -178,7 +178,7 @@ class PunctuatedJoin(Operator):
         for name in self.state.names:
             if self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure):
                 self.state.purge(name)
-        self.state.settle()
+        self.state.settle({name: table.num_rows for name, table in batch.rows.items()})
 
     def _propagate(self) -> Iterator[pa.Table]:
         if self.state.propagation:

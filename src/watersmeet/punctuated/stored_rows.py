@@ -27,7 +27,7 @@ from watersmeet.state.run import Run, resident_run
 
 FANOUT = 4
 MAX_ROWS = 1 << 21  # no merge makes a longer run
-SMALLEST = 1024  # runs up to this length count as equally long
+SMALLEST = 1024  # runs up to this length count as equally long, longer ones if many rows meet them
 SCAN_ROWS = 4096  # up to this length looking at every row is cheaper than an order
 
 Found = list[tuple[Run, Indices]]  # rows of runs
@@ -140,22 +140,23 @@ class StoredRows:
         self._side.pop((number, "dead"), None)
         return dying
 
-    def settle(self, *, all_dead: bool = False) -> int:
+    def settle(self, met_by: int = 0, *, all_dead: bool = False) -> int:
         """Rewrite runs that are mostly dead (with `all_dead` every run that has a dead row) and merge those of similar
-        size; returns how many rows were written."""
+        size; returns how many rows were written. Each run is met by so many rows of a batch: to merge what is shorter
+        than half of them is cheaper than to meet it."""
         written = 0
         for run in list(self.runs):
             dead = run.rows - self.alive(run)
             if dead and (all_dead or 2 * dead > run.rows):
                 written += self._rewrite([run])
-        while chosen := self._mergeable():
+        while chosen := self._mergeable(max(SMALLEST, met_by // 2)):
             written += self._rewrite(chosen)
         return written
 
-    def _mergeable(self) -> list[Run]:
+    def _mergeable(self, smallest: int) -> list[Run]:
         levels: dict[int, list[Run]] = {}
         for run in self.runs:
-            levels.setdefault(_level(self.alive(run)), []).append(run)
+            levels.setdefault(_level(self.alive(run), smallest), []).append(run)
         for level in sorted(levels):
             runs = levels[level]
             if len(runs) >= FANOUT and sum(self.alive(run) for run in runs) <= MAX_ROWS:
@@ -235,9 +236,9 @@ class StoredRows:
                     self._dead_count[number] = int(np.count_nonzero(self.dead[number]))
 
 
-def _level(rows: int) -> int:
-    """0 up to `SMALLEST` rows, one more for every factor of `FANOUT`."""
-    return (((max(rows, 1) - 1) // SMALLEST).bit_length() + 1) // 2
+def _level(rows: int, smallest: int) -> int:
+    """0 up to `smallest` rows, one more for every factor of `FANOUT`."""
+    return (((max(rows, 1) - 1) // smallest).bit_length() + 1) // 2
 
 
 def _bisect(values: pa.ChunkedArray, order: npt.NDArray[np.uint32], ordering: Ordering, wanted: Codes) -> Indices:

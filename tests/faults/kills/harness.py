@@ -38,6 +38,7 @@ VICTIMS = ("worker", "executor", "driver")
 START = datetime(2024, 2, 29, tzinfo=UTC)
 WINDOW = timedelta(seconds=60)
 ROWS, KEYS = 60, 40
+MULTIWAY_KEYS = 400  # the results grow with the cube of a key's rows
 Row = tuple[Any, ...]
 
 
@@ -78,12 +79,13 @@ class Kills:
 
     def feed(self, rng: random.Random, files: int) -> None:
         """More micro-batches on every input."""
+        keys = MULTIWAY_KEYS if self.family == "multiway" else KEYS
         for _ in range(files):
             for name in self.rows:
                 if name == "b" and self.family == "semi_stream" and self.files:
                     continue  # the master table is what was there at first
                 moments = [START + timedelta(seconds=self.files * 30 + rng.randrange(30)) for _ in range(ROWS)]
-                new = [(rng.randrange(KEYS), self.files * 1000 + i, moment) for i, moment in enumerate(moments)]
+                new = [(rng.randrange(keys), self.files * 1000 + i, moment) for i, moment in enumerate(moments)]
                 self.rows[name] += new
                 columns = [pa.array(column) for column in zip(*new, strict=True)]
                 columns[2] = columns[2].cast(pa.timestamp("us", "UTC"))
