@@ -26,7 +26,7 @@ SIZES: dict[Network, dict[Scale, Size]] = {
     "reliable": {"tiny": Size(0.001, 20), "small": Size(0.01, 50), "paper": Size(1.0, 5000)},
     "unreliable": {
         "tiny": Size(0.0005, 20, every=1600),
-        "small": Size(0.005, 50, every=32),
+        "small": Size(0.005, 50, every=16),
         "paper": Size(0.02, 100, every=32),
     },
 }
