@@ -140,6 +140,8 @@ def run_to_end(
             run.answer[key] = run.answer.get(key, 0) + int(value or 0)
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
+            held = sum(int(operator["numRowsTotal"]) for operator in run.extra["state"])
+            run.extra.setdefault("state_rows", []).append(held)
     run.extra["finished"] = bool(done)
     return run
 

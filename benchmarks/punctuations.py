@@ -7,7 +7,7 @@ them, and when an item is rolled out of the ten a punctuation says so in the str
 pattern news items arrive in the order in which they become current; in the random pattern they arrive in random order,
 so that many records wait for their item. Measured on Spark, all on the same files: the metadata-aware join, the plain
 progressive join (which keeps everything), the XJoin policy under a memory budget, and Spark's own inner join without a
-watermark. All answers are checked against Spark's batch join.
+watermark. All answers are checked against Spark's batch join; rows held over time: results/punctuations.png.
 
 The other two parts run operators without Spark and count CPU seconds. One is the same workload, state on disk included:
 the metadata-aware join beside the plain join and XJoin. The other has a punctuation in every batch and purges after
@@ -23,6 +23,7 @@ from time import process_time
 from typing import Any
 
 import harness as h
+import matplotlib
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +41,23 @@ from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing import make_plan
 
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
 BATCHES = 20
 FILES = 2  # of access records in a micro-batch, so that both cores read
 CURRENT = 10  # news items that are current at a time
 RECORDS_PER_ITEM = 50
 COLUMNS = ["sno", "title", "ip"]
 XJOIN_MEMORY = "64 MB"
-WARM_UPS, TURNS = 2, 7
+WARM_UPS, TURNS = 6, 9
+LABELS = {
+    "punctuated": "punctuated_join",
+    "progressive": "progressive_join, keeps everything",
+    "xjoin": f"XJoin, {XJOIN_MEMORY}",
+    "spark": "Spark's own, no watermark",
+}
+WIDTHS = {"punctuated": 1.5, "progressive": 5.0, "xjoin": 3.0, "spark": 1.0}
 ONE_TO_MANY = {"constraints": [{"kind": "one_to_many", "one": "left"}]}
 
 
@@ -112,7 +123,8 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
         "spark": lambda state: news.join(plain, "sno"),
     }
     turns: dict[str, list[h.Run]] = {name: [] for name in engines if not only or name in only}
-    # The first two are close to each other: they take turns, and the JVM has compiled the code of both before.
+    # The first two are close to each other: they take turns, and before that the JVM compiles the code of both. For the
+    # first runs that takes as much processor time as the joins do, which would drown what is measured.
     close = ("punctuated", "progressive")
     for turn, name in enumerate(close * WARM_UPS):
         h.run_to_end(f"{pattern}-warm-{turn}", engines[name](folder / f"{pattern}-warm-{turn}"), folder, COLUMNS)
@@ -120,9 +132,7 @@ def _pattern(spark: SparkSession, folder: Path, pattern: str, limit: float, only
     for turn, name in enumerate(name for name in order if name in turns):
         state = folder / f"{pattern}-state-{turn}"
         run = h.run_to_end(f"{pattern}-{turn}", engines[name](state), folder, COLUMNS, limit_seconds=limit)
-        if name == "spark":
-            run.extra["state_rows"] = [sum(int(op["numRowsTotal"]) for op in run.extra.pop("state", []))]
-        else:
+        if name != "spark":
             _state_sizes(spark, state, run)
         # What XJoin has spilled it owes until its inputs end: its answer is a part of the whole.
         if run.extra["finished"] and name != "xjoin":
@@ -271,6 +281,22 @@ def _table(keys: np.ndarray[Any, Any]) -> pa.Table:
     return sort_by_hash(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0"]))
 
 
+def plot(patterns: dict[str, Any]) -> None:
+    """Rows held after every micro-batch."""
+    figure, axes = plt.subplots(1, len(patterns), figsize=(5 * len(patterns), 3.6), sharey=True, layout="constrained")
+    for axis, (pattern, measured) in zip(axes, patterns.items(), strict=True):
+        for name, run in measured["engines"].items():
+            held = np.array(run["state_rows"])
+            # Some lie upon each other: what is drawn first is drawn broadest.
+            axis.plot(np.arange(1, len(held) + 1), held, label=LABELS[name], linewidth=WIDTHS[name])
+        axis.set(title=f"{pattern} arrival", xlabel="micro-batch", yscale="log", ylim=(1, None))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    axes[0].set_ylabel("rows held")
+    axes[-1].legend(fontsize="small")
+    figure.savefig(h.RESULTS / "punctuations.png", dpi=90)
+    plt.close(figure)
+
+
 def report(result: dict[str, Any]) -> None:
     """Print the tables."""
     for pattern, measured in result.get("spark", {}).items():
@@ -320,6 +346,8 @@ def main() -> None:
     result["purge_after"] = purge_every(batches=1500, items_per_batch=1)
     report(result)
     if not arguments.only:
+        if "spark" in result:
+            plot(result["spark"])
         h.save("punctuations_operators" if arguments.skip_spark else "punctuations", result)
 
 
