@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, and its links lead somewhere."""
+"""The README's example runs as it stands, links lead somewhere, and settings are those that the code has."""
 
 import contextlib
 import io
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from watersmeet.spark.session import JOIN_SETTINGS
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 
 
 def test_the_example_runs(spark: SparkSession) -> None:
@@ -20,8 +23,13 @@ def test_the_example_runs(spark: SparkSession) -> None:
     assert printed.getvalue().strip() == "500"
 
 
-@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*.md")))
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in PAGES))
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
         if "://" not in target:
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+def test_the_tutorial_has_the_settings_of_a_join() -> None:
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text()
+    assert dict(re.findall(r"^\| `(spark\.[^`]+)` \| (\S+) \|", tutorial, re.MULTILINE)) == JOIN_SETTINGS
