@@ -24,6 +24,9 @@ HASH = "_hash"
 
 Hashes = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
+Times = npt.NDArray[np.int64]  # microseconds
+
+DAY = 86_400_000_000
 
 
 def key_name(index: int) -> str:
@@ -93,13 +96,58 @@ def sort_by_hash(table: pa.Table) -> pa.Table:
     return take(table, sort_order(hashes))
 
 
-def merge_by_hash(tables: Sequence[pa.Table]) -> pa.Table:
-    """One hash-sorted table out of several; linear, because a stable sort of sorted stretches is a merge."""
+def merge_by_hash(tables: Sequence[pa.Table], time: str | None = None) -> pa.Table:
+    """One hash-sorted table out of several; linear, because a stable sort of sorted stretches is a merge.
+
+    With the name of a time column, rows of equal hash are in the order of their times.
+    """
     tables = [table for table in tables if table.num_rows] or list(tables[:1])
-    if len(tables) == 1:
+    if len(tables) == 1 and time is None:
         return tables[0]
-    order = np.argsort(np.concatenate([hashes_of(table) for table in tables]), kind="stable")
-    return take(pa.concat_tables(tables), order)
+    hashes = np.concatenate([hashes_of(table) for table in tables])
+    if time is None:
+        return take(pa.concat_tables(tables), np.argsort(hashes, kind="stable"))
+    times = np.concatenate([times_of(table, time) for table in tables])
+    return take(pa.concat_tables(tables), merge_order(hashes, times))
+
+
+def merge_order(hashes: Hashes, times: Times) -> Indices:
+    """The order of (hash, time) for stretches that have it already: linear, a stable sort of stretches is a merge."""
+    rows = np.argsort(hashes, kind="stable")
+    return order_times(rows, hashes[rows], times[rows])
+
+
+def order_times(rows: Indices, hashes: Hashes, times: Times) -> Indices:
+    """`rows`, which are in the order of `hashes`, with rows of equal hash put in the order of their times.
+
+    Streams come almost in the order of time, so only the keys that are out of order are touched.
+    """
+    same = hashes[1:] == hashes[:-1]
+    wrong = same & (times[1:] < times[:-1])
+    if not wrong.any():
+        return rows
+    group = np.concatenate(([0], np.cumsum(~same)))
+    unordered = np.zeros(int(group[-1]) + 1, dtype=np.bool_)
+    unordered[group[1:][wrong]] = True
+    at = np.flatnonzero(unordered[group])
+    rows = rows.copy()
+    rows[at] = rows[at][np.lexsort((times[at], group[at]))]
+    return rows
+
+
+def times_of(table: pa.Table, column: str) -> Times:
+    """A column of times in microseconds: a view where it is in microseconds already. There must be no nulls."""
+    array = one_chunk(table.column(column))
+    if pa.types.is_timestamp(array.type):
+        # To microseconds without a cast of zones: the instant stays, only the unit changes.
+        if array.type.unit != "us":
+            array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
+        array = array.view(pa.int64())
+    elif pa.types.is_date(array.type):
+        array = pc.multiply(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()), DAY)
+    else:
+        array = array.cast(pa.int64())
+    return numpy_of(array)
 
 
 def take(table: pa.Table, indices: Indices) -> pa.Table:

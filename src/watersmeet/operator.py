@@ -18,7 +18,7 @@ and keeps what `save` returns until the next batch. The laws an operator must ob
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -27,7 +27,10 @@ import pyarrow as pa
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.rows import RowStore, StoreState
 from watersmeet.state.run import Run
+from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
 
 
@@ -54,7 +57,7 @@ class Batch:
 
 @dataclass
 class OperatorState:
-    """What an operator keeps between batches: runs of rows, and a few JSON values.
+    """What an operator keeps between batches: stores of rows, side tables, and a few JSON values.
 
     To `restore` the driver also hands the `history` it recorded of the latest batches (metrics and timings, as
     committed with the version that the batch starts from, so that every attempt of the batch sees the same).
@@ -62,7 +65,14 @@ class OperatorState:
 
     runs: list[Run] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
+    stores: list[StoreState] = field(default_factory=list)
+    tables: dict[str, SideTable] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """The runs of all stores."""
+        return self.runs + [run for store in self.stores for run in store.runs]
 
 
 class Operator(ABC):
@@ -74,6 +84,7 @@ class Operator(ABC):
         self.plan = plan
         self.space = space
         self.metrics = Metrics()
+        self.accounts = Accounts(self.metrics)
         self.ended: dict[str, int] = {}  # input -> the batch with which it ended
         self.finished = False
 
@@ -89,6 +100,10 @@ class Operator(ABC):
         """All inputs have ended: yield whatever is still owed and let go of the state."""
         return iter(())
 
+    def row_stores(self) -> Iterable[RowStore]:
+        """All stores of rows there are."""
+        return ()
+
     @abstractmethod
     def save(self) -> OperatorState:
         """The state after the batch. Runs that are already stored are not written again."""
@@ -101,12 +116,17 @@ class Operator(ABC):
         """Whether an input has ended in an earlier batch: nothing more will come on it."""
         return name in self.ended
 
+    def ends(self, name: str, batch: Batch) -> bool:
+        """Whether nothing more will come on an input after this batch."""
+        return name in self.ended or name in batch.ended
+
 
 def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     """One batch, in the order the contract promises."""
     operator.metrics.reset()
     for name, table in batch.rows.items():
         operator.metrics.rows_in[name] = table.num_rows
+        operator.accounts.arrive(name, table.num_rows)
         if table.num_rows and operator.has_ended(name):
             raise BrokenPromiseError(
                 operator.name,

@@ -1,10 +1,10 @@
-"""ht_j: what a driver's rows meet of another input.
+"""ht_j: what a driver's rows probe of another input.
 
-    stored runs      all rows of earlier batches, in a few hash-sorted runs
+    stored rows      all rows of earlier batches, in a few hash-sorted runs
     buffer           the rows of this batch, hash-sorted; only those already drained count
 
 A slice that has driven is marked as drained and not moved, so interleaving drivers leave one buffer to probe and not
-one piece per slice. At the end of the batch the buffer becomes a run.
+one piece per slice. At the end of the batch the buffer is stored.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of
 from watersmeet.matching import equal_ranges, ranges
-from watersmeet.multiway.expiring_runs import ExpiringRuns
-from watersmeet.state.run import Run
-from watersmeet.state.tiers import TieredRuns
+from watersmeet.state.rows import RowStore
 
 Mask = npt.NDArray[np.bool_]
 
 
 class HashTable:
-    """The rows of one input, as the other inputs' rows may meet them."""
+    """The rows of one input, as the other inputs' rows may probe them."""
 
-    def __init__(self, runs: TieredRuns | ExpiringRuns) -> None:
-        self.runs = runs
+    def __init__(self, store: RowStore) -> None:
+        self.store = store
+        self._stored: list[tuple[pa.Table, Mask | None]] = []  # what was stored when the batch began
         self.buffer: pa.Table | None = None
         self._drained: Mask = np.zeros(0, np.bool_)
         self._drained_rows = 0
@@ -36,7 +35,7 @@ class HashTable:
     @property
     def rows(self) -> int:
         """|ht_j|."""
-        return self.runs.rows + self._drained_rows
+        return self.store.rows + self._drained_rows
 
     @property
     def waiting(self) -> int:
@@ -46,6 +45,12 @@ class HashTable:
     def open(self, buffer: pa.Table) -> None:
         """A batch begins: its rows wait in the buffer."""
         self.buffer = buffer
+        for part in self.store.parts():
+            mask = None
+            if part.living is not None:
+                mask = np.zeros(part.table.num_rows, np.bool_)
+                mask[part.living] = True
+            self._stored.append((part.table, mask))
         self._drained = np.zeros(buffer.num_rows, np.bool_)
         self._drained_rows = 0
 
@@ -54,15 +59,13 @@ class HashTable:
         self._drained[rows] = True
         self._drained_rows += len(rows)
 
-    def close(self, run: Run) -> int:
-        """The batch ends: what is to be kept of the buffer is stored. Returns the rows rewritten by merging."""
-        self.buffer, self._drained, self._drained_rows = None, np.zeros(0, np.bool_), 0
-        return self.runs.add(run)
+    def close(self) -> None:
+        """The batch ends: what is to be kept of the buffer is stored by whoever opened it."""
+        self.buffer, self._stored, self._drained, self._drained_rows = None, [], np.zeros(0, np.bool_), 0
 
     def parts(self) -> Iterator[tuple[pa.Table, Mask | None]]:
         """The tables to probe, each with the rows that count (none: all of them)."""
-        for run in self.runs.runs:
-            yield run.table, None
+        yield from self._stored
         if self.buffer is not None and self._drained_rows:
             yield self.buffer, None if self._drained_rows == len(self._drained) else self._drained
 

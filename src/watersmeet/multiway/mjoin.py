@@ -5,7 +5,7 @@ Semantics     inner equi-join of 2 to 16 inputs on one key; each combination onc
 Input         rows with a null key match nothing and are not kept; with a window neither are rows without a time.
 State         per input its rows, once, in hash-sorted runs; never an intermediate result. With a window a row is kept
               while a row of another input may still come that is near enough: until t + window < the smallest newest
-              time of the other inputs, less the lateness. Later rows meet what is still held, and are counted.
+              time of the other inputs, less the lateness. Late rows find what must still be held, and are counted.
 Batch         buffers per input -> while any holds rows: the policy names a driver, a slice of its buffer visits the
               other inputs' tables (stored and drained rows), most selective first, results stream out in bounded
               blocks, the slice counts as drained -> the buffers are stored.
@@ -16,34 +16,41 @@ Limit         `max_results` combinations per batch and partition: a `FanOutError
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import prod
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.arrow import Hashes, Indices, drop_null_keys, hashes_of, key_names, sort_by_hash
+from watersmeet.arrow import Hashes, Indices, hashes_of, key_names, times_of
 from watersmeet.errors import FanOutError
 from watersmeet.estimate.selectivity import Selectivities
+from watersmeet.join.clock import Clock
+from watersmeet.join.emitter import Emitter
+from watersmeet.join.expiry import expire
+from watersmeet.join.prologue import Prologue
 from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
-from watersmeet.multiway.expiring_runs import ExpiringRuns
 from watersmeet.multiway.hash_table import HashTable
 from watersmeet.multiway.options import MultiwayOptions
 from watersmeet.multiway.probe import Matches, Probe, groups_of, key_layers
 from watersmeet.multiway.probe_order import probe_order
 from watersmeet.multiway.slices import Order, cut
-from watersmeet.multiway.window import in_window, times_of, within_window
+from watersmeet.multiway.window import in_window, within_window
 from watersmeet.operator import Batch, Operator, OperatorState
-from watersmeet.plan import JoinPlan
-from watersmeet.state.run import Run, resident_run
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.state.layouts import HashTiers, TimeSlices
+from watersmeet.state.parts import All
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
 from watersmeet.state.space import RunSpace
-from watersmeet.state.tiers import TieredRuns
 
 # Selectivities of the inputs that are not probed first are measured on a sample: one key in SAMPLE, at most SAMPLED.
 SAMPLE, SAMPLED = 16, 512
+
+# Stored rows lie in slices of this part of the window.
+SLICES = 4
 
 # A key with more combinations than this in one step is reported in the metrics.
 LARGE_FAN_OUT = 1_000_000
@@ -72,19 +79,29 @@ class MJoin(Operator):
         self.options = MultiwayOptions(**plan.options, **plan.tuning)
         self.names = [spec.name for spec in plan.inputs]
         self.policy = POLICIES[self.options.driver]()
-        self.projection = plan.projection
+        self.emitter = Emitter(plan.output)
         self.estimates = Selectivities(len(self.names))
-        self.newest: list[int | None] = [None for _ in self.names]  # the newest time seen
-        self.tables = [self._table(index) for index in range(len(self.names))]
+        self.window = self.options.window
+        self.clock = Clock(dict.fromkeys(self.names, self.window or 0), self.options.lateness)
+        times = None if self.window is None else self.options.time
+        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock)
+        self.stores = {spec.name: self._store(index, spec) for index, spec in enumerate(plan.inputs)}
+        self.tables = [HashTable(self.stores[name]) for name in self.names]
         needed = [(column.input, column.column) for column in plan.output] + list(self.options.time.items())
         self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
 
+    def _store(self, index: int, spec: InputSpec) -> RowStore:
+        if self.window is None:
+            return RowStore(spec.name, spec.schema, HashTiers(lag=index), self.space, self.accounts)
+        column = self.options.time[spec.name]
+        layout = TimeSlices(span=self.window, share=SLICES)
+        return RowStore(spec.name, spec.schema, layout, self.space, self.accounts, time=column, rule=Horizon(column))
+
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """Drain the buffers in the order the policy chooses, then store them."""
-        if batch.is_idle:
-            return
-        self.estimates.age()
-        buffers = [self._arrived(batch, index) for index in range(len(self.names))]
+        if not batch.is_idle:
+            self.estimates.age()
+        buffers = [self.prologue.admit(batch, name) for name in self.names]
         for index, buffer in enumerate(buffers):
             self.tables[index].open(buffer)
             self.estimates.observe_arrivals(index, buffer.num_rows)
@@ -100,8 +117,9 @@ class MJoin(Operator):
             allowed -= step.results
             self.tables[driver].drain(step.rows)
             self._report(step, scores.tolist())
-        for index, buffer in enumerate(buffers):
-            self._store(index, buffer, batch.number)
+        for table in self.tables:
+            table.close()
+        self._keep(buffers, batch)
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
         """A slice meets what is stored and drained of all other inputs."""
@@ -158,14 +176,14 @@ class MJoin(Operator):
             self._check_limit(matches, allowed - step.results)
             blocks = combinations(matches)
         else:
-            times = [times_of(match.table.column(self._time(i))) for i, match in enumerate(matches)]
+            times = [times_of(match.table, self._time(i)) for i, match in enumerate(matches)]
             matches = within_window(matches, times, step.driver, window)
             self._check_limit(matches, allowed - step.results)
             blocks = in_window(combinations(matches), times, window)
         tables = [match.table for match in matches]
         for block in blocks:
             step.results += len(block[0])
-            yield self.projection.gather(dict(zip(self.names, zip(tables, block, strict=True), strict=True)))
+            yield self.emitter.rows(dict(zip(self.names, zip(tables, block, strict=True), strict=True)))
 
     def _check_limit(self, matches: Sequence[Matches], allowed: int) -> None:
         wanted = float(sizes_of(matches).sum())
@@ -205,91 +223,60 @@ class MJoin(Operator):
             results=step.results,
         )
 
-    def _arrived(self, batch: Batch, index: int) -> pa.Table:
-        """The rows that can match, in hash order; late ones and those without a time are counted."""
-        name = self.names[index]
-        table = batch.rows.get(name)
-        if table is None:
-            return self.plan.input(name).schema.empty_table()
-        table = drop_null_keys(table)
-        if self.options.window is not None:
-            column = table.column(self._time(index))
-            if column.null_count:
-                self.metrics.count(f"rows_without_time.{name}", column.null_count)
-                table = table.filter(pc.is_valid(column))
-            if table.num_rows:
-                times, newest = times_of(table.column(self._time(index))), self.newest[index]
-                if newest is not None and (late := int((times < newest - self.options.lateness).sum())):
-                    self.metrics.count(f"rows_late.{name}", late)
-                self.newest[index] = max(int(times.max()), newest if newest is not None else int(times.max()))
-        return sort_by_hash(table)
-
     def _orders(self, buffers: Sequence[pa.Table]) -> list[Order]:
         """When each row counts as having arrived: by its time if every input has one, else by its hash."""
         if all(name in self.options.time for name in self.names):
-            return [times_of(buffer.column(self._time(index))) for index, buffer in enumerate(buffers)]
+            return [times_of(buffer, self._time(index)) for index, buffer in enumerate(buffers)]
         return [(hashes_of(buffer) >> np.uint64(1)).view(np.int64) for buffer in buffers]
 
-    def _store(self, index: int, buffer: pa.Table, number: int) -> None:
-        """Keep what a row yet to come may need, and let go of what none can."""
-        oldest = self._oldest_needed(index)
-        if oldest == inf:
-            buffer = buffer.slice(0, 0)
-        attributes = {}
-        if self.options.window is not None and buffer.num_rows:
-            times = times_of(buffer.column(self._time(index)))
-            if oldest != -inf and (times < oldest).any():
-                self.metrics.count("rows_expired", int((times < oldest).sum()))
-                buffer, times = buffer.filter(pa.array(times >= oldest)), times[times >= oldest]
-            if buffer.num_rows:
-                attributes = {"earliest": int(times.min()), "latest": int(times.max())}
-        run = resident_run(self.names[index], buffer, oldest=number, newest=number, **attributes)
-        self.metrics.count("rows_merged", self.tables[index].close(run))
-        self.metrics.count("rows_expired", self._expire(index))
+    def _keep(self, buffers: Sequence[pa.Table], batch: Batch) -> None:
+        """Store what a row yet to come may need; what none can leaves."""
+        late = [self.clock.bound(name) for name in self.names]
+        if self.window is not None:
+            for index, name in enumerate(self.names):
+                self.clock.see_all(name, times_of(buffers[index], self._time(index)))
+        for index, name in enumerate(self.names):
+            store, buffer = self.stores[name], buffers[index]
+            others = [other for other in self.names if other != name and not self.ends(other, batch)]
+            if not others:
+                store.remove(All(), "ended")
+                self.accounts.leave(name, "ended", buffer.num_rows)
+                continue
+            if self.window is not None:
+                buffer = self._expire(index, buffer, others, late[index])
+            store.add(buffer, batch.number)
+            self.metrics.count("rows_rewritten", store.settle())
 
-    def _oldest_needed(self, index: int) -> float:
-        """The earliest time at which a row of this input may still meet one yet to come: -inf is any, inf is none."""
-        others = [i for i, name in enumerate(self.names) if i != index and not self.has_ended(name)]
-        if not others:
-            return inf
-        if self.options.window is None or any(self.newest[i] is None for i in others):
-            return -inf
-        return min(self.newest[i] or 0 for i in others) - self.options.lateness - self.options.window
-
-    def _expire(self, index: int) -> int:
-        """Drop stored rows that nothing yet to come can meet."""
-        table, oldest = self.tables[index], self._oldest_needed(index)
-        if oldest == inf:
-            dropped = table.runs.rows
-            table.runs = self._runs(index)
-            return dropped
-        return table.runs.expire(oldest) if isinstance(table.runs, ExpiringRuns) else 0
+    def _expire(self, index: int, buffer: pa.Table, others: list[str], late: int | None) -> pa.Table:
+        """Drop stored rows that nothing yet to come can match; returns the new rows that something can."""
+        name = self.names[index]
+        store, horizon = self.stores[name], self.clock.horizon(name, others)
+        assert isinstance(store.layout, TimeSlices)
+        store.layout.bound = self.clock.bound(name)
+        useful, _ = expire(store, horizon, times_of(buffer, self._time(index)), late)
+        return buffer if useful.all() else buffer.filter(pa.array(useful)).combine_chunks()
 
     def _time(self, index: int) -> str:
         return self.options.time[self.names[index]]
 
-    def _table(self, index: int) -> HashTable:
-        return HashTable(self._runs(index))
-
-    def _runs(self, index: int, runs: Sequence[Run] = ()) -> TieredRuns | ExpiringRuns:
-        window = self.options.window
-        return TieredRuns(runs, lag=index) if window is None else ExpiringRuns(runs, window=window)
-
     def finish(self) -> Iterator[pa.Table]:
-        """Nothing is owed: every combination was reported when its last row came."""
-        self.tables = [self._table(index) for index in range(len(self.names))]
+        """Nothing is owed: every combination was emitted when its last row came."""
+        for store in self.stores.values():
+            store.remove(All(), "ended")
         return iter(())
+
+    def row_stores(self) -> Iterable[RowStore]:
+        """One per input."""
+        return self.stores.values()
 
     def save(self) -> OperatorState:
         """The rows that are still needed, the estimates, and how far each input's time has come."""
-        for index in range(len(self.names)):
-            self._expire(index)  # an input may have ended since the batch was stored
-        runs = [run for table in self.tables for run in table.runs.runs]
-        return OperatorState(runs, {"estimates": self.estimates.as_dict(), "newest": self.newest})
+        values = {"estimates": self.estimates.as_dict(), "newest": dict(self.clock.newest)}
+        return OperatorState(stores=[store.save() for store in self.stores.values()], values=values)
 
     def restore(self, state: OperatorState) -> None:
-        """Sort the runs by input."""
-        for index, name in enumerate(self.names):
-            self.tables[index].runs = self._runs(index, [run for run in state.runs if run.label == name])
+        """Take up what `save` returned."""
+        for saved in state.stores:
+            self.stores[saved.name].restore(saved)
         self.estimates = Selectivities.from_dict(state.values["estimates"])
-        self.newest = list(state.values["newest"])
+        self.clock.newest = dict(state.values["newest"])

@@ -10,31 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.arrow import Indices, numpy_of, one_chunk
+from watersmeet.arrow import Indices, Times
 from watersmeet.multiway.probe import Matches
-
-Times = npt.NDArray[np.int64]
-
-DAY = 86_400_000_000
-
-
-def times_of(column: pa.ChunkedArray) -> Times:
-    """A time column in microseconds; a null is the earliest time of all."""
-    array = one_chunk(column)
-    if pa.types.is_timestamp(array.type):
-        # To microseconds without a cast of zones: the instant stays, only the unit changes.
-        array = array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64())
-    elif pa.types.is_date(array.type):
-        array = pc.multiply(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()), DAY)
-    else:
-        array = array.cast(pa.int64())
-    if array.null_count:
-        array = array.fill_null(np.iinfo(np.int64).min)
-    return np.asarray(numpy_of(array))
 
 
 def within_window(matches: Sequence[Matches], times: Sequence[Times], driver: int, window: int) -> list[Matches]:

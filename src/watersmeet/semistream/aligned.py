@@ -18,7 +18,7 @@ stand for n (T + 1) / 2T rows at any time. With T = 1 that is the batch itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,15 @@ from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, 
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.matching import ranges
 from watersmeet.semistream.cache import ENTRY_BYTES
-from watersmeet.semistream.generation import (
-    ARRIVED,
-    WAITING,
-    Generation,
-    Mask,
-    Setting,
-    group_sums,
-    rows_with,
-)
+from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
-from watersmeet.semistream.waiting import WaitingRows
-from watersmeet.state.run import Run
+from watersmeet.state.layouts import FewRuns
+from watersmeet.state.marks import Mask
+from watersmeet.state.parts import ByRule
+from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rules import ChunksRead
+from watersmeet.state.side_table import SideTable
 
 # Keys are judged for eviction after this many rounds of their chunk, every `EVICT_EVERY` rounds.
 RESIDENCE, EVICT_EVERY = 3, 4
@@ -57,18 +53,21 @@ class AlignedGeneration(Generation):
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
         self.schema = setting.stream_schema.append(pa.field(ARRIVED, pa.int32()))
-        self.waiting = WaitingRows(table.lows, self.schema)
+        self.rule, self.layout = ChunksRead(table.lows), FewRuns()
+        name = f"{STREAM}.{table.version}"
+        self.waiting = self.store(name, STREAM, self.schema, self.layout, rule=self.rule)
         self.counts: Indices = np.zeros(table.count, np.int64)  # rows that wait for each chunk
         self.first: npt.NDArray[np.int32] = np.full(table.count, -1, np.int32)  # the batch of the oldest of them
-        self.last_read: Indices = np.full(table.count, -1, np.int64)  # reads are numbered, see `waiting`
-        self.next_read = 0
+        self.next_read = 0  # reads are numbered, see `ChunksRead`
         self.interval = float(setting.options.max_delay)  # T
         self.reads = 0
         self.candidates: list[tuple[pa.Table, pa.Table]] = []  # keys worth caching, and their rows
 
     def wait(self, rows: pa.Table, batch: int) -> None:
         """File the rows under their chunks."""
-        arrived = self.waiting.add(rows, batch, self.next_read)
+        self.layout.slot = self.next_read
+        self.waiting.add(rows, batch)
+        arrived = np.diff(self.rule.offsets(rows))
         self.first[(self.counts == 0) & (arrived > 0)] = batch
         self.counts += arrived
 
@@ -98,7 +97,8 @@ class AlignedGeneration(Generation):
 
     def compact(self, batch: int) -> None:
         """Rewrite every run that has rows whose chunk has been read."""
-        self.waiting.tidy(self.last_read, self.next_read, tight=True)
+        self.layout.slot = self.next_read
+        self.waiting.settle(tight=True)
 
     def _most_wanted(self, among: Mask | None = None) -> Indices:
         wanted = np.flatnonzero(self.counts if among is None else self.counts * among)
@@ -108,7 +108,7 @@ class AlignedGeneration(Generation):
         """Join and finish everything that waits for the chunks that are due."""
         if not due.any():
             return
-        rows = self.waiting.take(due, self.last_read)
+        rows = self._waiting_for(due)
         hashes = hashes_of(rows)
         chunks = np.flatnonzero(due)
         intervals = batch - self.first[chunks] + 1
@@ -122,10 +122,22 @@ class AlignedGeneration(Generation):
             mine = slice(int(firsts[number]), int(firsts[number + 1]))
             self._judge(hot[mine], waited[mine], master)
         self.note_delays(numpy_of(rows.column(ARRIVED)), batch)
-        self.last_read[due], self.first[due], self.counts[due] = self.next_read, -1, 0
+        self.waiting.remove(ByRule(int(self.counts[due].sum())), "answered")
+        self.rule.last_read[due], self.first[due], self.counts[due] = self.next_read, -1, 0
         self.next_read += 1
         self.reads += len(chunks)
         self.interval += SMOOTHING * (float(intervals.mean()) - self.interval)
+
+    def _waiting_for(self, due: Mask) -> pa.Table:
+        """The rows that wait for the chunks that are due, sorted by hash."""
+        found = []
+        for part in self.waiting.parts():
+            wanted = np.flatnonzero(due & self.rule.unread(part.run))
+            offsets = self.rule.offsets(part.table)
+            rows = ranges(offsets[wanted], offsets[wanted + 1])
+            if len(rows):
+                found.append(part.table if len(rows) == part.table.num_rows else take(part.table, rows))
+        return merge_by_hash(found) if found else self.schema.empty_table()
 
     def _hot(self, rows: pa.Table, intervals: Indices) -> tuple[Hashes, Amounts]:
         """The keys among rows whose chunk is read that keep more bytes waiting than an entry takes, and those bytes."""
@@ -175,7 +187,8 @@ class AlignedGeneration(Generation):
             if gone:
                 self.setting.metrics.count("evictions", gone)
                 self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(stay, 3))
-        self.setting.metrics.count("rows_rewritten", self.waiting.tidy(self.last_read, self.next_read))
+        self.layout.slot = self.next_read
+        self.setting.metrics.count("rows_rewritten", self.waiting.settle())
         return iter(())
 
     def _admit(self, keys: pa.Table, rows: pa.Table, batch: int, room: int) -> None:
@@ -230,25 +243,28 @@ class AlignedGeneration(Generation):
         """Chunks read, in units of the table."""
         return self.reads / self.table.count
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """The waiting rows, and what is known about the chunks."""
-        runs, values = super().save()
-        more = {"interval": self.interval, "reads": self.reads, "next_read": self.next_read}
-        return [*self.waiting.runs, *runs], {**values, **more}
+    def stores(self) -> list[RowStore]:
+        """Cached and waiting rows."""
+        return [*super().stores(), self.waiting]
 
-    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
-        """Take up what `save` returned."""
-        super().restore(runs, values)
-        waiting = [run for run in runs if run.label == WAITING]
-        self.waiting = WaitingRows(self.table.lows, self.schema, waiting)
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """What is known about the chunks, too."""
+        tables, values = super().save()
+        return tables, {**values, "interval": self.interval, "reads": self.reads, "next_read": self.next_read}
+
+    def restore(
+        self, stores: Mapping[str, StoreState], tables: Mapping[str, SideTable], values: Mapping[str, Any]
+    ) -> None:
+        """Take up what `stores` and `save` returned."""
+        super().restore(stores, tables, values)
         self.interval, self.reads, self.next_read = values["interval"], values["reads"], values["next_read"]
 
     def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
         """Waiting rows, the oldest of them, and the last read of each chunk."""
-        return {"counts": self.counts, "first": self.first, "last_read": self.last_read}
+        return {"counts": self.counts, "first": self.first, "last_read": self.rule.last_read}
 
     def restore_chunks(self, table: pa.Table) -> None:
         """Take up what `chunk_columns` returned."""
         self.counts = np.array(numpy_of(table.column("counts")))
         self.first = np.array(numpy_of(table.column("first")))
-        self.last_read = np.array(numpy_of(table.column("last_read")))
+        self.rule.last_read = np.array(numpy_of(table.column("last_read")))

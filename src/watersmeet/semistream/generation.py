@@ -14,7 +14,7 @@ rows, and the account of delays.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,22 +23,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.join.emitter import Emitter
 from watersmeet.matching import matches, ranges
 from watersmeet.metrics import Metrics
-from watersmeet.projection import Projection
-from watersmeet.semistream.cache import LABELS, Cache
+from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.semistream.row_sizes import row_bytes
-from watersmeet.state.run import Run, resident_run
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import HashTiers, Layout
+from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rules import Rule
+from watersmeet.state.side_table import SideTable
+from watersmeet.state.space import RunSpace
 
 STREAM, MASTER = "stream", "master"
-WAITING = "stream"  # label of the runs of waiting rows: they are the rows of that input
-CHUNKS = "chunks"
-WARM = "warm.keys"
+CHUNKS, WARM = "chunks", "warm"  # side tables
 ARRIVED = "_ats"  # the batch in which a waiting row arrived
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -46,8 +47,10 @@ class Setting:
     """What all generations of an operator share."""
 
     options: SemiStreamOptions
-    projection: Projection
+    emitter: Emitter
     metrics: Metrics
+    accounts: Accounts
+    space: RunSpace
     stream_schema: pa.Schema
     memory: int  # bytes for this partition
     delays: list[Indices] = field(default_factory=list)  # of the rows finished in this batch, in batches
@@ -61,10 +64,27 @@ class Generation(ABC):
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         self.table = table
         self.setting = setting
-        self.cache = Cache()
+        self.cache = Cache(self.store(f"{MASTER}.{table.version}", MASTER, table.schema, HashTiers()))
         self.retired = False
         self.warm_keys: Hashes | None = None  # the keys to be cached before this generation becomes current
         self.warm_next = 0
+
+    def store(
+        self,
+        name: str,
+        input: str,
+        schema: pa.Schema,
+        layout: Layout,
+        *,
+        time: str | None = None,
+        rule: Rule | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> RowStore:
+        """A store of this generation."""
+        setting = self.setting
+        return RowStore(
+            name, schema, layout, setting.space, setting.accounts, input=input, time=time, rule=rule, flags=flags
+        )
 
     # -- what the operator calls ----------------------------------------------------------------------------------
 
@@ -74,9 +94,10 @@ class Generation(ABC):
         cached = self.cache.holds(hashes)
         if cached.any():
             hit = rows if cached.all() else take(rows, np.flatnonzero(cached))
-            self.cache.note_hits(hashes_of(hit), row_bytes(hit), batch)
+            self.cache.note_hits(hashes_of(hit), row_bytes(hit))
             self.setting.metrics.count("cache_hits", hit.num_rows)
-            yield from self.answer(hit, [run.table for run in self.cache.rows.runs])
+            yield from self.answer(hit, [part.table for part in self.cache.rows.parts()])
+            self.setting.accounts.leave(STREAM, "answered", hit.num_rows)
             self.note_delays(np.full(hit.num_rows, batch), batch)
             rows = take(rows, np.flatnonzero(~cached))
         if rows.num_rows:
@@ -117,7 +138,7 @@ class Generation(ABC):
     @property
     @abstractmethod
     def waiting_bytes(self) -> int:
-        """Bytes of the runs that hold waiting rows."""
+        """Bytes of what waits."""
 
     @property
     @abstractmethod
@@ -126,7 +147,8 @@ class Generation(ABC):
 
     def retire(self) -> None:
         """A newer version has taken over: nothing more will arrive, only what waits is finished."""
-        self.cache, self.retired = Cache(), True
+        self.cache.clear()
+        self.retired = True
 
     # -- warming up -----------------------------------------------------------------------------------------------
 
@@ -161,14 +183,12 @@ class Generation(ABC):
 
     def pairs(self, rows: pa.Table, i: Indices, master: pa.Table, j: Indices) -> pa.Table:
         """Output rows for matches."""
-        return self.setting.projection.gather({STREAM: (rows, i), MASTER: (master, j)})
+        return self.setting.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
 
     def unmatched(self, rows: pa.Table, i: Indices) -> Iterator[pa.Table]:
         """Output rows for stream rows that have no partner."""
         if len(i):
-            nothing = pa.nulls(len(i), pa.int64())
-            parts = {STREAM: (rows, i), MASTER: (self.table.schema.empty_table(), nothing)}
-            yield self.setting.projection.gather(parts)
+            yield self.setting.emitter.rows({STREAM: (rows, i)})
 
     def note_delays(self, arrived: npt.NDArray[np.integer[Any]], batch: int) -> None:
         """Rows are finished: remember how long they took."""
@@ -176,24 +196,33 @@ class Generation(ABC):
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """Runs and values of this generation."""
-        runs = [*self.cache.runs, *self._chunk_runs()]
-        if self.warm_keys is not None:
-            keys = pa.table({"_hash": pa.array(self.warm_keys)})
-            runs.append(resident_run(WARM, keys, oldest=0, newest=0))
-        values = {"version": self.table.version, "window": self.cache.window, "warm_next": self.warm_next}
-        return runs, values
+    def stores(self) -> list[RowStore]:
+        """All rows of this generation."""
+        return [self.cache.rows]
 
-    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
-        """Take up what `save` returned."""
-        self.cache = Cache((run for run in runs if run.label in LABELS), values["window"])
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Side tables and values; the stores are saved apart."""
+        tables = self.cache.save()
+        columns = {name: pa.array(values) for name, values in self.chunk_columns().items()}
+        if columns:
+            tables[CHUNKS] = SideTable.of(pa.table(columns))
+        if self.warm_keys is not None:
+            tables[WARM] = SideTable.of(pa.table({"_hash": pa.array(self.warm_keys)}))
+        values = {"version": self.table.version, "window": self.cache.window, "warm_next": self.warm_next}
+        return tables, values
+
+    def restore(
+        self, stores: Mapping[str, StoreState], tables: Mapping[str, SideTable], values: Mapping[str, Any]
+    ) -> None:
+        """Take up what `stores` and `save` returned."""
+        self.cache.restore(tables, values["window"])
         self.warm_next = values["warm_next"]
-        for run in runs:
-            if run.label == WARM:
-                self.warm_keys = run.hashes
-            elif run.label == CHUNKS:
-                self.restore_chunks(run.table)
+        if WARM in tables:
+            self.warm_keys = hashes_of(tables[WARM].table)
+        if CHUNKS in tables:
+            self.restore_chunks(tables[CHUNKS].table)
+        for store in self.stores():
+            store.restore(stores[store.name])
 
     def chunk_columns(self) -> dict[str, npt.NDArray[Any]]:
         """What is known about each chunk; policies add to it."""
@@ -201,10 +230,6 @@ class Generation(ABC):
 
     def restore_chunks(self, table: pa.Table) -> None:  # noqa: B027  (most policies know nothing of single chunks)
         """Take up what `chunk_columns` returned."""
-
-    def _chunk_runs(self) -> list[Run]:
-        columns = {name: pa.array(values) for name, values in self.chunk_columns().items()}
-        return [resident_run(CHUNKS, pa.table(columns), oldest=0, newest=0)] if columns else []
 
 
 def rows_with(table: pa.Table, hashes: Hashes) -> tuple[pa.Table, Indices]:

@@ -1,98 +1,50 @@
 """MESHJOIN: the table goes by in a fixed order, every row waits for one whole cycle, chunks may hold any rows.
 
-Semantics     a row that enters at step e meets the chunks of the steps e .. e + k - 1, that is every chunk once, and
-              leaves. Steps are counted for ever; step s reads chunk s mod k.
-Cost          per step: one chunk, probed against all rows that wait; a batch makes ceil(k / `max_delay`) steps.
-State         runs of waiting rows with `_entry` and `_ats`, and beside each run one byte per row: whether the row has
-              met its key, has met its hash (a colliding key), or is gone.
+Semantics     a row that enters at step e is joined with the chunks of the steps e .. e + k - 1, that is with every chunk
+              once, and leaves. Steps are counted for ever; step s reads chunk s mod k.
+Cost          per step: one chunk, probed with all rows that wait; a batch makes ceil(k / `max_delay`) steps.
+State         a store of waiting rows with `_entry` and `_ats`; where it matters, flags for rows that have found their
+              key (`matched`) or their hash, perhaps of a colliding key (`seen`).
 
-Rows that are complete or gone stay in their run until most of it is dead; which rows count is decided per pair.
 While nothing waits (and nothing else is wanted from the table) the steps stand still and no chunk is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, concat, hashes_of, numpy_of, sort_order, take
+from watersmeet.arrow import Indices, hashes_of, numpy_of
 from watersmeet.matching import equal_keys, match_blocks
-from watersmeet.semistream.generation import ARRIVED, WAITING, Generation, Mask, Setting
+from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting
 from watersmeet.semistream.master_table import MasterPartition
-from watersmeet.semistream.row_sizes import Sizes, row_bytes
-from watersmeet.state.run import Run, resident_run
+from watersmeet.state.layouts import FewRuns
+from watersmeet.state.parts import Part, Rows, column_of
+from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.side_table import SideTable
 
-STATUS = "stream.status"
 ENTRY = "_entry"  # the step at which a waiting row entered
-MATCHED, SEEN, GONE = np.uint8(1), np.uint8(2), np.uint8(4)
-# More runs than this are never probed: the smallest half of them become one.
-MAX_RUNS = 16
-
-
-@dataclass
-class WaitingRun:
-    """A run of waiting rows and the status of each."""
-
-    run: Run
-    status: npt.NDArray[np.uint8]
-    stored: Run | None = None  # the status as it was last written; None when it has changed
-
-    @cached_property
-    def hashes(self) -> Hashes:
-        """The hashes of the rows, sorted."""
-        return self.run.hashes
-
-    @cached_property
-    def entry(self) -> Indices:
-        """The steps at which the rows entered."""
-        return numpy_of(self.run.table.column(ENTRY)).astype(np.int64)
-
-    @cached_property
-    def sizes(self) -> Sizes:
-        """The bytes of each row."""
-        return row_bytes(self.run.table)
-
-    @property
-    def last_entry(self) -> int:
-        """The step at which the youngest row entered."""
-        return int(self.run.attributes["last_entry"])
-
-    @property
-    def waits(self) -> Mask:
-        """Which rows are not gone."""
-        return np.asarray(self.status < GONE)
-
-    def mark(self, rows: Indices | Mask, bits: np.uint8) -> None:
-        """Set bits in the status of rows."""
-        if not self.status.flags.writeable:
-            self.status = self.status.copy()
-        self.status[rows] |= bits
-        self.stored = None
-
-    def status_run(self) -> Run:
-        """The status as a run."""
-        if self.stored is None:
-            table = pa.table({"_status": pa.array(self.status)})
-            self.stored = resident_run(STATUS, table, oldest=self.run.oldest, newest=self.run.newest)
-        return self.stored
+MATCHED, SEEN = "matched", "seen"
 
 
 class MeshGeneration(Generation):
     """Rows wait for one cycle of the whole table."""
 
     policy = "mesh"
+    flags: ClassVar[tuple[str, ...]] = ()  # what a policy must know of waiting rows
 
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
+        self.outer = setting.options.how == "left"
+        flags = ((MATCHED,) if self.outer else ()) + self.flags
         more = [pa.field(ENTRY, pa.int64()), pa.field(ARRIVED, pa.int32())]
+        more += [pa.field(column_of(flag), pa.bool_()) for flag in flags]
         self.schema = pa.schema([*setting.stream_schema, *more])
-        self.waiting: list[WaitingRun] = []
+        name = f"{STREAM}.{table.version}"
+        self.waiting = self.store(name, STREAM, self.schema, FewRuns(), time=ENTRY, flags=flags)
         self.step = 0
 
     @property
@@ -102,115 +54,88 @@ class MeshGeneration(Generation):
 
     def wait(self, rows: pa.Table, batch: int) -> None:
         """Keep rows for the next k steps."""
-        entry = pa.array(np.full(rows.num_rows, self.step, np.int64))
-        rows = rows.append_column(ENTRY, entry).select(self.schema.names)
-        run = resident_run(WAITING, rows, oldest=batch, newest=batch, last_entry=self.step)
-        self.waiting.append(WaitingRun(run, np.zeros(rows.num_rows, np.uint8)))
+        rows = rows.append_column(ENTRY, pa.array(np.full(rows.num_rows, self.step, np.int64)))
+        for flag in self.waiting.flags:
+            rows = rows.append_column(column_of(flag), pa.array(np.zeros(rows.num_rows, np.bool_)))
+        self.waiting.add(rows.select(self.schema.names), batch)
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """This batch's steps."""
         yield from self.read_more(self.pace, batch)
 
     def read_more(self, chunks: int, batch: int) -> Iterator[pa.Table]:
-        """So many steps, as long as anybody wants them; then the rows that have met every chunk leave."""
+        """So many steps, as long as anybody wants them; then the rows that have been joined with every chunk leave."""
         for _ in range(chunks):
             if not self._is_wanted():
                 break
             yield from self._step()
-        yield from self._expire(batch)
+        yield from self._finish(batch)
 
     def relieve(self, excess: int, batch: int) -> Iterator[pa.Table]:
         """As many steps as it takes until enough of the oldest rows have left."""
         before = self.waiting_bytes
         while before - self.waiting_bytes < excess and self.waiting_rows:
             self.compact(batch)
-            oldest = min(int(each.entry.min()) for each in self.waiting)
+            oldest = min(run.time_from or 0 for run in self.waiting.runs)
             yield from self.read_more(oldest + self.table.count - self.step, batch)
             self.compact(batch)
 
     def compact(self, batch: int) -> None:
-        """Rewrite every run that has rows which are gone."""
-        self._tidy(tight=True)
+        """Rewrite every run that has rows which have left."""
+        self.waiting.settle(tight=True)
 
     def _is_wanted(self) -> bool:
-        return any(self.step - each.last_entry < self.table.count for each in self.waiting)
+        return any(self.step - (run.time_to or 0) < self.table.count for run in self.waiting.runs)
 
     def _step(self) -> Iterator[pa.Table]:
-        """Read the next chunk; every row that waits meets it."""
+        """Read the next chunk; every row that waits is joined with it."""
         number = self.step % self.table.count
         chunk = self.read(number)
         have = hashes_of(chunk)
-        for each in self.waiting:
-            if self.step - each.last_entry >= self.table.count:
-                continue
-            waits = each.waits & (self.step - each.entry < self.table.count)
-            for i, j in match_blocks(each.hashes, have):
-                present = waits[i]
+        for part in self.waiting.parts():
+            for i, j in match_blocks(part.hashes, have):
+                present = self.step - part.times[i] < self.table.count
+                alive = part.alive(i)
+                present = present if alive is None else present & alive
                 i, j = i[present], j[present]
-                same = equal_keys(each.run.table, i, chunk, j)
-                each.mark(i, SEEN)
-                each.mark(i[same], MATCHED)
+                same = equal_keys(part.table, i, chunk, j)
+                self.mark(part, SEEN, i)
+                self.mark(part, MATCHED, i[same])
                 if same.any():
-                    yield self.pairs(each.run.table, i[same], chunk, j[same])
+                    yield self.pairs(part.table, i[same], chunk, j[same])
         self.passes(chunk, number)
         self.step += 1
+
+    def mark(self, part: Part, flag: str, rows: Indices) -> None:
+        """Set a flag, if this policy needs it."""
+        if flag in self.waiting.flags:
+            self.waiting.mark(part, flag, rows)
 
     def passes(self, chunk: pa.Table, number: int) -> None:
         """A chunk goes by: for what a subclass wants from it."""
 
-    def _expire(self, batch: int) -> Iterator[pa.Table]:
-        """Rows that have met every chunk leave."""
-        for each in self.waiting:
-            done = each.waits & (self.step - each.entry >= self.table.count)
-            if done.any():
-                yield from self.leave(each, done, batch)
+    def _finish(self, batch: int) -> Iterator[pa.Table]:
+        """Rows that have been joined with every chunk leave."""
+        for part in list(self.waiting.parts()):
+            if self.step - (part.run.time_from or 0) < self.table.count:
+                continue
+            rows = np.flatnonzero(self.step - part.times >= self.table.count)
+            alive = part.alive(rows)
+            yield from self.leave(part, rows if alive is None else rows[alive], batch)
 
-    def leave(self, each: WaitingRun, done: Mask, batch: int) -> Iterator[pa.Table]:
-        """Let rows go that have met everything they must."""
-        each.mark(done, GONE)
-        if self.setting.options.how == "left":
-            yield from self.unmatched(each.run.table, np.flatnonzero(done & (each.status & MATCHED == 0)))
-        self.note_delays(numpy_of(each.run.table.column(ARRIVED))[done], batch)
+    def leave(self, part: Part, rows: Indices, batch: int) -> Iterator[pa.Table]:
+        """Rows (ascending, alive) have been joined with all they must be."""
+        if not len(rows):
+            return
+        if self.outer:
+            yield from self.unmatched(part.table, rows[~part.flag(MATCHED, rows)])
+        self.waiting.remove(Rows(part, rows), "answered")
+        self.note_delays(numpy_of(part.table.column(ARRIVED))[rows], batch)
 
     def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
         """Nothing moves into a cache."""
-        self.setting.metrics.count("rows_rewritten", self._tidy())
+        self.setting.metrics.count("rows_rewritten", self.waiting.settle())
         return iter(())
-
-    def _tidy(self, *, tight: bool = False) -> int:
-        """Drop runs whose rows are gone, rewrite those that are mostly gone; returns the rows rewritten."""
-        kept, rewritten = [], 0
-        for each in self.waiting:
-            count = int(each.waits.sum())
-            if not count:
-                continue
-            sparse = count < each.run.rows and (tight or 2 * count < each.run.rows)
-            rewritten += count if sparse else 0
-            kept.append(self._rewrite([each]) if sparse else each)
-        if len(kept) > MAX_RUNS:
-            order = sorted(range(len(kept)), key=lambda i: (kept[i].run.rows, i))
-            small = sorted(order[: MAX_RUNS // 2])
-            merged = self._rewrite([kept[i] for i in small])
-            kept = [each for i, each in enumerate(kept) if i not in small] + [merged]
-            rewritten += merged.run.rows
-        self.waiting = kept
-        return rewritten
-
-    def _rewrite(self, old: list[WaitingRun]) -> WaitingRun:
-        """One run with the rows that wait."""
-        stay = [np.flatnonzero(each.waits) for each in old]
-        rows = concat([take(each.run.table, rows) for each, rows in zip(old, stay, strict=True)], self.schema)
-        status = np.concatenate([each.status[rows] for each, rows in zip(old, stay, strict=True)])
-        order = sort_order(hashes_of(rows))
-        table = take(rows, order)
-        run = resident_run(
-            WAITING,
-            table,
-            oldest=min(each.run.oldest for each in old),
-            newest=max(each.run.newest for each in old),
-            last_entry=int(numpy_of(table.column(ENTRY)).max()),
-        )
-        return WaitingRun(run, status[order])
 
     def warm(self, batch: int) -> bool:
         """There is no cache to warm."""
@@ -220,31 +145,30 @@ class MeshGeneration(Generation):
     @property
     def waiting_rows(self) -> int:
         """Rows that wait."""
-        return sum(int(each.waits.sum()) for each in self.waiting)
+        return self.waiting.rows
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the runs that hold them, and of their status."""
-        return sum(each.run.nbytes + len(each.status) for each in self.waiting)
+        """Bytes of the store that holds them."""
+        return self.waiting.nbytes
 
     @property
     def cycles(self) -> float:
         """Steps, in units of the table."""
         return self.step / self.table.count
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """The waiting rows and their status, run by run."""
-        runs, values = super().save()
-        waiting = [run for each in self.waiting for run in (each.run, each.status_run())]
-        return [*waiting, *runs], {**values, "step": self.step}
+    def stores(self) -> list[RowStore]:
+        """Cached and waiting rows."""
+        return [*super().stores(), self.waiting]
 
-    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
-        """Take up what `save` returned."""
-        super().restore(runs, values)
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """With the number of steps."""
+        tables, values = super().save()
+        return tables, {**values, "step": self.step}
+
+    def restore(
+        self, stores: Mapping[str, StoreState], tables: Mapping[str, SideTable], values: Mapping[str, Any]
+    ) -> None:
+        """Take up what `stores` and `save` returned."""
+        super().restore(stores, tables, values)
         self.step = values["step"]
-        rows = [run for run in runs if run.label == WAITING]
-        status = [run for run in runs if run.label == STATUS]
-        self.waiting = [
-            WaitingRun(run, numpy_of(beside.table.column("_status")), beside)
-            for run, beside in zip(rows, status, strict=True)
-        ]

@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import drop_null_keys, key_names, sort_by_hash
+from watersmeet.arrow import key_names
 from watersmeet.errors import OverloadError, StateMismatchError
+from watersmeet.join.emitter import Emitter
+from watersmeet.join.prologue import Prologue
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.aligned import AlignedGeneration
@@ -31,6 +33,9 @@ from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.meshjoin import MeshGeneration
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.semistream.ssbj import SsbjGeneration
+from watersmeet.state.parts import All
+from watersmeet.state.rows import RowStore
+from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
 
 POLICIES: dict[str, type[Generation]] = {
@@ -50,7 +55,9 @@ class SemiStreamJoin(Operator):
         self.options = SemiStreamOptions(**plan.options, **plan.tuning)
         schema = plan.input(STREAM).schema
         memory = max(self.options.memory // plan.partitions, 1)
-        self.setting = Setting(self.options, plan.projection, self.metrics, schema, memory)
+        emitter = Emitter(plan.output)
+        self.setting = Setting(self.options, emitter, self.metrics, self.accounts, space, schema, memory)
+        self.prologue = Prologue(plan, self.accounts, self.metrics)
         self.announced = 0  # the newest version signalled so far
         self.current: Generation | None = None
         self.warming: Generation | None = None
@@ -67,10 +74,10 @@ class SemiStreamJoin(Operator):
         current = self._current(batch)
         rows = batch.rows.get(STREAM)
         if rows is not None and rows.num_rows:
-            keyed = drop_null_keys(rows)
+            keyed = self.prologue.admit(batch, STREAM)
             if keyed.num_rows < rows.num_rows and self.options.how == "left":
                 yield from current.unmatched(rows, _null_key_rows(rows))
-            yield from current.arrive(sort_by_hash(keyed), batch.number)
+            yield from current.arrive(keyed, batch.number)
             self.metrics.gauge("hit_share", self.metrics.counters.get("cache_hits", 0) / max(keyed.num_rows, 1))
         for generation in self._serving():
             yield from generation.work(batch.number)
@@ -93,6 +100,9 @@ class SemiStreamJoin(Operator):
     def _finish(self) -> Iterator[pa.Table]:
         for generation in self._serving():
             yield from generation.read_more(generation.table.count, self.batch)
+        for generation in self._all():
+            for store in generation.stores():
+                store.remove(All(), "evicted")
         self.current, self.warming, self.draining = None, None, []
         self._report()
 
@@ -193,7 +203,7 @@ class SemiStreamJoin(Operator):
         gauge("waiting_rows", sum(generation.waiting_rows for generation in serving))
         gauge("waiting_bytes", sum(generation.waiting_bytes for generation in serving))
         gauge("cached_keys", sum(generation.cache.keys.rows for generation in self._all()))
-        gauge("cached_rows", sum(generation.cache.rows.rows for generation in self._all()))
+        gauge("cached_rows", sum(generation.cache.rows.held for generation in self._all()))
         gauge("cache_bytes", sum(generation.cache.nbytes for generation in self._all()))
         gauge("generations", len(self._all()))
         if self.current is not None:
@@ -206,16 +216,21 @@ class SemiStreamJoin(Operator):
                 gauge(f"delay_p{share}", float(np.percentile(delays, share, method="lower")))
             gauge("delay_max", int(delays.max()))
 
+    def row_stores(self) -> list[RowStore]:
+        """The stores of all generations."""
+        return [store for generation in self._all() for store in generation.stores()]
+
     def save(self) -> OperatorState:
-        """The runs of all generations under their versions."""
-        runs, generations = [], []
+        """The stores and tables of all generations, under their versions."""
+        tables: dict[str, SideTable] = {}
+        generations = []
         for generation in self._all():
-            version = generation.table.version
             mine, values = generation.save()
-            runs += [run.with_attributes(version=version) for run in mine]
+            tables |= {f"{generation.table.version}.{name}": table for name, table in mine.items()}
             generations.append(values)
         return OperatorState(
-            runs=runs,
+            stores=[store.save() for store in self.row_stores()],
+            tables=tables,
             values={
                 "announced": self.announced,
                 "versions": [generation.table.version for generation in self._all()],
@@ -225,15 +240,18 @@ class SemiStreamJoin(Operator):
         )
 
     def restore(self, state: OperatorState) -> None:
-        """Take up every generation with its runs."""
+        """Take up every generation with its stores and tables."""
         self.announced = state.values["announced"]
         current = state.values["current"]
+        stores = {store.name: store for store in state.stores}
         for values in state.values["generations"]:
             version = values["version"]
             generation = self._generation(version)
-            generation.restore([run for run in state.runs if run.attributes.get("version") == version], values)
+            prefix = f"{version}."
+            mine = {k.removeprefix(prefix): table for k, table in state.tables.items() if k.startswith(prefix)}
+            generation.restore(stores, mine, values)
             if version < current:
-                generation.retire()
+                generation.retired = True
                 self.draining.append(generation)
             elif version == current:
                 self.current = generation

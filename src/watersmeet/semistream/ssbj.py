@@ -16,25 +16,29 @@ key is cached with all its rows or not at all. All of it happens between steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, hashes_of, numpy_of, take
+from watersmeet.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
-from watersmeet.matching import matches
-from watersmeet.semistream.cache import ENTRY_BYTES, contains
-from watersmeet.semistream.generation import Mask, Setting, group_sums, rows_with
+from watersmeet.matching import matches, ranges
+from watersmeet.semistream.cache import ENTRY_BYTES
+from watersmeet.semistream.generation import MASTER, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition
-from watersmeet.semistream.meshjoin import MATCHED, SEEN, MeshGeneration, WaitingRun
-from watersmeet.semistream.row_sizes import row_bytes
-from watersmeet.state.run import Run, resident_run
-from watersmeet.state.tiers import TieredRuns
+from watersmeet.semistream.meshjoin import MATCHED, SEEN, MeshGeneration
+from watersmeet.semistream.row_sizes import Sizes, row_bytes
+from watersmeet.state.layouts import HashTiers
+from watersmeet.state.marks import Mask
+from watersmeet.state.parts import All, Part, Rows
+from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.side_table import SideTable
+from watersmeet.state.sorted_tables import contains
 
-COLLECT_KEYS, COLLECT_ROWS = "collect.keys", "collect.rows"
+COLLECTOR = "collector"  # side tables
 CHUNK, COLLECTED = "_chunk", "_collected"
 # Keys are judged for eviction after this many cycles, every `EVICT_EVERY` cycles.
 RESIDENCE, EVICT_EVERY = 3, 4
@@ -43,9 +47,9 @@ STARTS_PER_CYCLE = 4
 
 
 class Collectors:
-    """Collectors that were started at the same step."""
+    """Collectors that were started at the same step, with the rows they have collected in a store."""
 
-    def __init__(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64], rows: TieredRuns) -> None:
+    def __init__(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64], rows: RowStore) -> None:
         self.start = start
         self.hashes = hashes
         self.sizes = sizes  # bytes collected so far for each hash
@@ -53,20 +57,28 @@ class Collectors:
 
     def collect(self, rows: pa.Table, sizes: Amounts, chunk: int) -> None:
         """Take the rows of a chunk."""
-        self.rows.add(resident_run(COLLECT_ROWS, rows, oldest=chunk, newest=chunk))
+        self.rows.accounts.arrive(MASTER, rows.num_rows)
+        self.rows.add(rows, chunk)
+        self.rows.settle()
         self.sizes = self.sizes + sizes.astype(np.int64)
 
     def give_up(self, hopeless: Mask) -> None:
         """Forget some of the hashes and their rows."""
         gone = self.hashes[hopeless]
         self.hashes, self.sizes = self.hashes[~hopeless], self.sizes[~hopeless]
-        self.rows = TieredRuns(kept for run in self.rows.runs if (kept := _without(run, gone)).rows)
+        for part in list(self.rows.parts()):
+            self.rows.remove(Rows(part, np.flatnonzero(contains(gone, part.hashes))), "evicted")
+        self.rows.settle(tight=True)
 
-    @property
-    def keys(self) -> Run:
-        """The hashes and sizes as a run."""
-        table = pa.table({"_hash": pa.array(self.hashes), COLLECTED: pa.array(self.sizes)})
-        return resident_run(COLLECT_KEYS, table, oldest=0, newest=0, start=self.start)
+    def finish(self) -> pa.Table:
+        """All rows collected, sorted by hash; the store is empty afterwards."""
+        rows = merge_by_hash([self.rows.schema.empty_table(), *(part.table for part in self.rows.parts())])
+        self.rows.remove(All(), "evicted")
+        return rows
+
+    def table(self) -> SideTable:
+        """The hashes and sizes."""
+        return SideTable.of(pa.table({"_hash": pa.array(self.hashes), COLLECTED: pa.array(self.sizes)}))
 
     @property
     def nbytes(self) -> int:
@@ -74,25 +86,18 @@ class Collectors:
         return self.hashes.nbytes + self.sizes.nbytes + self.rows.nbytes
 
 
-def _without(run: Run, gone: Hashes) -> Run:
-    stays = ~contains(gone, run.hashes)
-    if stays.all():
-        return run
-    table = take(run.table, np.flatnonzero(stays))
-    return resident_run(run.label, table, oldest=run.oldest, newest=run.newest, **run.attributes)
-
-
 class SsbjGeneration(MeshGeneration):
     """Rows wait for one cycle of the table, unless their key is cached."""
 
     policy = "ssbj"
+    flags = (SEEN,)
 
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
         self.collectors: list[Collectors] = []
         self.fresh: list[Hashes] = []  # hashes that came to wait in this batch
         self.absent: list[Hashes] = []  # hashes proved in this batch to have no master rows
-        self.warming: list[pa.Table] = []
+        self._sizes: dict[int, Sizes] = {}  # bytes of the rows of each run, for this batch
 
     def wait(self, rows: pa.Table, batch: int) -> None:
         """Keep rows for the next k steps, and remember their keys for `_start_collectors`."""
@@ -122,7 +127,12 @@ class SsbjGeneration(MeshGeneration):
         price = self.setting.options.switching_factor * (ENTRY_BYTES + self.table.mean_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
-            self.collectors.append(Collectors(self.step, hashes, np.zeros(len(hashes), np.int64), TieredRuns()))
+            self.collectors.append(self._collectors(self.step, hashes, np.zeros(len(hashes), np.int64)))
+
+    def _collectors(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> Collectors:
+        schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
+        name = f"{MASTER}.{self.table.version}.{start}"
+        return Collectors(start, hashes, sizes, self.store(name, MASTER, schema, HashTiers()))
 
     def passes(self, chunk: pa.Table, number: int) -> None:
         """Collectors under way take their rows from the chunk."""
@@ -142,16 +152,14 @@ class SsbjGeneration(MeshGeneration):
             if hopeless.any():
                 self.setting.metrics.count("collectors_given_up", int(hopeless.sum()))
                 each.give_up(hopeless)
-        self.collectors = [each for each in self.collectors if len(each.hashes)]
+        self.collectors = [each for each in self.collectors if len(each.hashes)]  # the others have no rows left
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
         for each in [each for each in self.collectors if self.step - each.start >= self.table.count]:
             self.collectors.remove(each)
             hashes = each.hashes
-            schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
-            rows = pa.concat_tables([schema.empty_table(), *(run.table for run in each.rows.runs)])
-            rows = take(rows, np.argsort(hashes_of(rows), kind="stable"))
+            rows = each.finish()
             counts = np.diff(np.append(np.searchsorted(hashes_of(rows), hashes), rows.num_rows)).astype(np.int64)
             sizes = group_sums(row_bytes(rows.drop_columns([CHUNK])), counts)
             factor = self.setting.options.switching_factor
@@ -166,27 +174,29 @@ class SsbjGeneration(MeshGeneration):
         if not len(hashes):
             return
         chunk = numpy_of(rows.column(CHUNK)).astype(np.int64)
-        for each in self.waiting:
-            moved = each.waits & contains(hashes, each.hashes)
-            if not moved.any():
-                continue
-            for i, j in matches(each.run.table, rows):
-                unseen = moved[i] & ((chunk[j] - each.entry[i]) % self.table.count >= self.step - each.entry[i])
+        for part in list(self.waiting.parts()):
+            moved = contains(hashes, part.hashes)
+            for i, j in matches(part.table, rows):
+                unseen = (chunk[j] - part.times[i]) % self.table.count >= self.step - part.times[i]
+                alive = part.alive(i)
+                unseen = moved[i] & unseen if alive is None else moved[i] & unseen & alive
                 if unseen.any():
                     i, j = i[unseen], j[unseen]
-                    each.mark(i, MATCHED)
-                    yield self.pairs(each.run.table, i, rows, j)
-            yield from super().leave(each, moved, batch)
+                    self.mark(part, MATCHED, i)
+                    yield self.pairs(part.table, i, rows, j)
+            leaving = np.flatnonzero(moved)
+            alive = part.alive(leaving)
+            yield from super().leave(part, leaving if alive is None else leaving[alive], batch)
 
-    def leave(self, each: WaitingRun, done: Mask, batch: int) -> Iterator[pa.Table]:
-        """Let complete rows go; those that never met their hash prove an absence."""
-        if not self.retired:
-            unseen = each.hashes[done & (each.status & SEEN == 0)]
+    def leave(self, part: Part, rows: Indices, batch: int) -> Iterator[pa.Table]:
+        """Complete rows leave; those that never found their hash prove an absence."""
+        if not self.retired and len(rows):
+            unseen = part.hashes[rows[~part.flag(SEEN, rows)]]
             # Priced before the rows leave: they are among those that would have gone on waiting.
             unseen = unseen[group_starts(unseen)]
             worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * ENTRY_BYTES
             self.absent.append(unseen[worth])
-        yield from super().leave(each, done, batch)
+        yield from super().leave(part, rows, batch)
 
     def _admit_absences(self, batch: int) -> Iterator[pa.Table]:
         """Hashes without master rows go into the cache; whoever still waits for them leaves."""
@@ -210,12 +220,19 @@ class SsbjGeneration(MeshGeneration):
         """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time."""
         total, number = np.zeros(len(hashes)), np.zeros(len(hashes))
         if len(hashes):
-            for each in self.waiting:
-                low, high = (np.searchsorted(each.hashes, hashes, side=side) for side in ("left", "right"))
-                for sums, amounts in ((total, each.sizes * each.waits), (number, each.waits)):
-                    running = np.concatenate(([0.0], np.cumsum(amounts)))
-                    sums += running[high] - running[low]
+            for part in self.waiting.parts():
+                low, high = (np.searchsorted(part.hashes, hashes, side=side) for side in ("left", "right"))
+                rows = ranges(low, high)
+                alive = part.alive(rows)
+                waits = np.ones(len(rows)) if alive is None else alive.astype(np.float64)
+                total += group_sums(self._row_bytes(part)[rows] * waits, high - low)
+                number += group_sums(waits, high - low)
         return surely(total, number)
+
+    def _row_bytes(self, part: Part) -> Sizes:
+        if part.run.id not in self._sizes:
+            self._sizes[part.run.id] = row_bytes(part.table)
+        return self._sizes[part.run.id]
 
     # -- out of the cache, and the rest ---------------------------------------------------------------------------
 
@@ -240,6 +257,8 @@ class SsbjGeneration(MeshGeneration):
 
     def forgo(self) -> None:
         """Collectors can start again when there is room."""
+        for each in self.collectors:
+            each.rows.remove(All(), "evicted")
         self.collectors = []
 
     def warm(self, batch: int) -> bool:
@@ -248,17 +267,14 @@ class SsbjGeneration(MeshGeneration):
         end = min(self.warm_next + self.pace, self.table.count)
         found = [rows_with(self.read(number), self.warm_keys)[0] for number in range(self.warm_next, end)]
         rows = pa.concat_tables(found)
-        rows = take(rows, np.argsort(hashes_of(rows), kind="stable"))
-        self.cache.rows.add(resident_run("cache.rows", rows, oldest=batch, newest=batch))
+        self.cache.collect(take(rows, np.argsort(hashes_of(rows), kind="stable")), batch)
         self.warm_next = end
         if end < self.table.count:
             return False
-        everything = pa.concat_tables([rows.slice(0, 0), *(run.table for run in self.cache.rows.runs)])
-        everything = take(everything, np.argsort(hashes_of(everything), kind="stable"))
+        everything = merge_by_hash([rows.slice(0, 0), *(part.table for part in self.cache.rows.parts())])
         counts = np.diff(np.append(np.searchsorted(hashes_of(everything), self.warm_keys), everything.num_rows))
         sizes = group_sums(row_bytes(everything), counts.astype(np.int64))
-        self.cache.rows = TieredRuns()
-        self.cache.admit(self.warm_keys, counts.astype(np.int64), sizes, everything, batch)
+        self.cache.enter(self.warm_keys, counts.astype(np.int64), sizes, batch)
         self.warm_keys = None
         return True
 
@@ -267,24 +283,21 @@ class SsbjGeneration(MeshGeneration):
         """Bytes of the waiting rows and of what collectors hold."""
         return super().waiting_bytes + sum(each.nbytes for each in self.collectors)
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """With the collectors under way."""
-        runs, values = super().save()
-        for each in self.collectors:
-            runs += [each.keys, *(run.with_attributes(start=each.start) for run in each.rows.runs)]
-        return runs, values
+    def stores(self) -> list[RowStore]:
+        """Cached, waiting and collected rows."""
+        return [*super().stores(), *(each.rows for each in self.collectors)]
 
-    def restore(self, runs: list[Run], values: dict[str, Any]) -> None:
-        """Take up what `save` returned."""
-        super().restore(runs, values)
-        rows = [run for run in runs if run.label == COLLECT_ROWS]
-        self.collectors = [
-            Collectors(
-                start,
-                run.hashes,
-                numpy_of(run.table.column(COLLECTED)),
-                TieredRuns(mine for mine in rows if mine.attributes["start"] == start),
-            )
-            for run in runs
-            if run.label == COLLECT_KEYS and (start := int(run.attributes["start"])) >= 0
-        ]
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """With the collectors under way."""
+        tables, values = super().save()
+        return {**tables, **{f"{COLLECTOR}.{each.start}": each.table() for each in self.collectors}}, values
+
+    def restore(
+        self, stores: Mapping[str, StoreState], tables: Mapping[str, SideTable], values: Mapping[str, Any]
+    ) -> None:
+        """Take up what `stores` and `save` returned."""
+        starts = sorted(int(name.rpartition(".")[2]) for name in tables if name.startswith(f"{COLLECTOR}."))
+        for start in starts:
+            found = tables[f"{COLLECTOR}.{start}"].table
+            self.collectors.append(self._collectors(start, hashes_of(found), numpy_of(found.column(COLLECTED))))
+        super().restore(stores, tables, values)

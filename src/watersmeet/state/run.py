@@ -29,6 +29,7 @@ from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
 
 Tier = Literal["resident", "spilled"]
+Order = Literal["hash", "arrival"]  # sorted by hash (and time, where the store has one), or as the rows came
 
 
 class RunData(Protocol):
@@ -68,6 +69,15 @@ class Run:
     pages: tuple[Page, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     live: tuple[tuple[int, int], ...] | None = None  # None: all rows are there
+    id: int = 0  # counts up within a store; rewritten rows get a new run
+    level: int = 0  # how many merges made it
+    order: Order = "hash"
+    slot: int = 0  # runs of one slot belong together: a slice of time, a generation, a number of chunks read
+    width: int = 0  # of a slice of time
+    time_from: int | None = None
+    time_to: int | None = None
+    keys: int = 0  # about how many different ones
+    spent: int = 0  # nanoseconds of scanning so far, for a run as it came
 
     @property
     def table(self) -> pa.Table:
@@ -146,6 +156,7 @@ class Run:
             pages,
             dict(self.attributes),
             self.live,
+            [getattr(self, name) for name in FACTS],
         ]
 
 
@@ -169,8 +180,12 @@ class InMemory:
         return self.pages[index]
 
 
-def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **attributes: Any) -> Run:
-    """A resident run of rows that are sorted by hash already. It is written when the batch is committed."""
+# What a store and its layout know of a run besides its rows.
+FACTS = ("id", "level", "order", "slot", "width", "time_from", "time_to", "keys", "spent")
+
+
+def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **facts: Any) -> Run:
+    """A resident run. It is written when the batch is committed."""
     return Run(
         label=label,
         data=InMemory((table,)),
@@ -179,8 +194,14 @@ def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **att
         oldest=oldest,
         newest=newest,
         hash_sum=hash_sum(table),
-        attributes=attributes,
+        **typed(facts),
     )
+
+
+def typed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a run as its fields; what is none goes into its attributes."""
+    fields = {name: value for name, value in facts.items() if name in FACTS}
+    return {**fields, "attributes": {name: value for name, value in facts.items() if name not in FACTS}}
 
 
 def subtract_ranges(ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
-from watersmeet.state.run import InMemory, Page, Run, hash_sum
+from watersmeet.state.run import InMemory, Page, Run, hash_sum, typed
 
 BucketPage = tuple[int, pa.Table]  # a bucket, and some of its rows in hash order
 
@@ -61,7 +61,7 @@ class MemorySpace:
             hash_sum=sum(hash_sum(table) for table in tables) % (1 << 64),
             tier="spilled",
             pages=tuple(Page(bucket, table.num_rows) for bucket, table in kept),
-            attributes=attributes,
+            **typed(attributes),
         )
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:

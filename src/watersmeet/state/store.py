@@ -26,7 +26,7 @@ from watersmeet.errors import CorruptStateError, MissingVersionError, StateMisma
 from watersmeet.metrics import Metrics
 from watersmeet.state.directory import StateDir, seal
 from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
-from watersmeet.state.run import Page, Run, hash_sum
+from watersmeet.state.run import Page, Run, hash_sum, typed
 from watersmeet.state.space import BucketPage, SpillWriter
 from watersmeet.state.stored_run import PageReaders, StoredRun, corrupt
 
@@ -104,7 +104,7 @@ class _FileWriter:
             hash_sum=self.hash_sum % (1 << 64),
             tier="spilled",
             pages=tuple(self.pages),
-            attributes=attributes,
+            **typed(attributes),
         )
 
 

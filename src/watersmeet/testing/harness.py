@@ -61,7 +61,9 @@ def run_in_memory(plan: JoinPlan, script: Script, *, constant_hash: bool = False
 
 def state_digest(operator: Operator, state: OperatorState) -> str:
     """A digest of state and metrics that does not depend on the order of rows with equal hashes."""
-    return digest_of(state.runs, state.values, operator.metrics.as_dict())
+    runs = state.runs + [run for store in state.stores for run in store.runs]
+    values = {**state.values, "stores": [store.values for store in state.stores]}
+    return digest_of(runs, values, operator.metrics.as_dict())
 
 
 def run_stored(plan: JoinPlan, script: Script, directory: StateDir, *, repeat: bool = False) -> Outcome:

@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from watersmeet.arrow import Hashes, Indices, sort_order
+from watersmeet.arrow import Hashes, Indices, Times, order_times, sort_order
 from watersmeet.matching import BLOCK_ROWS, equal_ranges, expand, known_among
-
-Times = npt.NDArray[np.int64]
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4
@@ -63,30 +60,6 @@ def order(hashes: Hashes, times: Times) -> Ordered:
     rows = sort_order(hashes)
     rows = order_times(rows, hashes[rows], times[rows])
     return Ordered(hashes[rows], times[rows], rows)
-
-
-def merge_order(hashes: Hashes, times: Times) -> Indices:
-    """The order of (hash, time) for stretches that have it already: linear, a stable sort of stretches is a merge."""
-    rows = np.argsort(hashes, kind="stable")
-    return order_times(rows, hashes[rows], times[rows])
-
-
-def order_times(rows: Indices, hashes: Hashes, times: Times) -> Indices:
-    """`rows`, which are in the order of `hashes`, with rows of equal hash put in the order of their times.
-
-    Streams come almost in the order of time, so only the keys that are out of order are touched.
-    """
-    same = hashes[1:] == hashes[:-1]
-    wrong = same & (times[1:] < times[:-1])
-    if not wrong.any():
-        return rows
-    group = np.concatenate(([0], np.cumsum(~same)))
-    unordered = np.zeros(int(group[-1]) + 1, dtype=np.bool_)
-    unordered[group[1:][wrong]] = True
-    at = np.flatnonzero(unordered[group])
-    rows = rows.copy()
-    rows[at] = rows[at][np.lexsort((times[at], group[at]))]
-    return rows
 
 
 def pairs(

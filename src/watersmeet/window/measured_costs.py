@@ -11,13 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, hashes_of, take
+from watersmeet.arrow import hash_keys, hashes_of, merge_order, take, times_of
 from watersmeet.estimate.calibration import calibrate, load, nanoseconds, per_row
 from watersmeet.matching import scan
 from watersmeet.window.batch_costs import KernelCosts
-from watersmeet.window.kernels import Ordered, Reach, merge_order, order, pairs
-from watersmeet.window.stored_window import Rows
-from watersmeet.window.times import times_of
+from watersmeet.window.kernels import Ordered, Reach, order, pairs
+from watersmeet.window.scan import Rows
 
 FAMILY = "window"
 _TIME = "_p0"

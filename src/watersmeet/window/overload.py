@@ -11,13 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.metrics import Metrics
+from watersmeet.state.layouts import TimeSlices
+from watersmeet.state.parts import Before
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
 from watersmeet.state.run import Run
 from watersmeet.window.choice import moving
 from watersmeet.window.cost_model import Stream, output_rate
 from watersmeet.window.memory_split import Demand, regulate, slower_first, split
 from watersmeet.window.options import WindowOptions
+from watersmeet.window.scan import Rows, newest
 from watersmeet.window.shedding import ServiceRate, expected_loss, kept, regulated, share_of_left
-from watersmeet.window.stored_window import Rows, StoredWindow
 
 # Cutting a window by rows can leave too many bytes when rows differ in size; then a little more is cut.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.0)
@@ -102,8 +106,6 @@ class Overload:
     ) -> None:
         for name in self.names:
             offered, dropped = len(arrived[name]), len(arrived[name]) - len(let_in[name])
-            metrics.count(f"shed.{name}", dropped)
-            metrics.count("shed_rows", dropped)
             metrics.gauge(f"shed_share.{name}", dropped / offered if offered else 0.0)
             self._add(f"shed.{name}", dropped)
         streams = [
@@ -122,26 +124,27 @@ class Overload:
 
     def stay_within_memory(
         self,
-        stored: dict[str, StoredWindow],
+        stores: dict[str, RowStore],
+        layouts: Mapping[str, TimeSlices],
         windows: Mapping[str, int],
         bounds: Mapping[str, int | None],
         metrics: Metrics,
     ) -> None:
         """Spill or shrink until the rows in memory are within the budget. `bounds`: what each window waits for."""
-        for name, window in stored.items():
-            if window.nbytes:
-                self.row_bytes[name] = window.nbytes / sum(run.rows for run in window.resident)
+        for name, store in stores.items():
+            if store.resident_rows:
+                self.row_bytes[name] = store.nbytes / store.resident_rows
         if self.memory is None:
             return
         if self.options.on_overload == "shrink":
-            self._shrink(stored, self.memory, metrics)
-            self._report_windows(stored, windows, bounds, metrics)
+            self._shrink(stores, self.memory, metrics)
+            self._report_windows(stores, layouts, windows, bounds, metrics)
         else:
-            self._spill(stored, self.memory, windows, bounds, metrics)
+            self._spill(stores, self.memory, windows, bounds, metrics)
 
     def _spill(
         self,
-        stored: dict[str, StoredWindow],
+        stores: dict[str, RowStore],
         memory: int,
         windows: Mapping[str, int],
         bounds: Mapping[str, int | None],
@@ -150,33 +153,34 @@ class Overload:
         def life(name: str, run: Run) -> int:
             """How long a run will still be probed; one that waits for an input not yet seen is not probed at all."""
             bound = bounds[name]
-            return int(run.attributes["to"]) + windows[name] - bound if bound is not None else -1
+            return (run.time_to or 0) + windows[name] - bound if bound is not None else -1
 
-        while sum(window.nbytes for window in stored.values()) > memory:
+        while sum(store.nbytes for store in stores.values()) > memory:
             name, run = min(
-                ((name, run) for name, window in stored.items() for run in window.resident),
-                key=lambda one: (life(*one), one[1].attributes["from"], one[1].rows, one[0]),
+                ((name, run) for name, store in stores.items() for run in store.resident),
+                key=lambda one: (life(*one), one[1].time_from, one[1].rows, one[0]),
             )
-            metrics.count("spilled_runs")
-            metrics.count("spilled_rows", run.rows)
-            stored[name].spill(run)
+            metrics.count("runs_flushed")
+            metrics.count("rows_flushed", run.rows)
+            stores[name].spill_run(run)
+            metrics.count("rows_rewritten", stores[name].settle())
 
-    def _shrink(self, stored: dict[str, StoredWindow], memory: int, metrics: Metrics) -> None:
-        if sum(window.nbytes for window in stored.values()) <= memory:
+    def _shrink(self, stores: dict[str, RowStore], memory: int, metrics: Metrics) -> None:
+        if sum(store.nbytes for store in stores.values()) <= memory:
             return
-        for window in stored.values():
-            window.compact(to_the_row=True)
+        for store in stores.values():
+            store.settle(tight=True)
         rates = [self.rows.get(name, 0.0) * self.row_bytes.get(name, 1.0) for name in self.names]
         first = slower_first(rates[0], rates[1], None if self.first is None else self._side(self.first))
         self.first = self.names[0] if first == "left" else self.names[1]
         for cut in CUTS:
-            sizes = [stored[name].nbytes for name in self.names]
+            sizes = [stores[name].nbytes for name in self.names]
             if sum(sizes) <= memory:
                 return
             budgets = self._budgets((sizes[0], sizes[1]), (rates[0], rates[1]), memory * cut)
             for name, size, budget in zip(self.names, sizes, budgets, strict=True):
                 if size > budget:
-                    self._cut(stored[name], budget / size, metrics)
+                    self._cut(stores[name], budget / size)
 
     def _side(self, name: str) -> str:
         return "left" if name == self.names[0] else "right"
@@ -191,28 +195,30 @@ class Overload:
         right = min(sizes[1], memory - left)
         return min(sizes[0], memory - right), right
 
-    def _cut(self, window: StoredWindow, share: float, metrics: Metrics) -> None:
-        before = sum(run.rows for run in window.resident)
-        window.expire(window.newest(int(before * share)))
-        window.compact(to_the_row=True)
-        evicted = before - sum(run.rows for run in window.resident)
-        metrics.count(f"evicted_rows.{window.name}", evicted)
-        self._add(f"evicted_rows.{window.name}", evicted)
+    def _cut(self, store: RowStore, share: float) -> None:
+        before = store.resident_rows
+        time = newest(store, int(before * share))
+        if time is not None:
+            store.remove(Before(time), "shrunk")
+            store.settle(tight=True)
+        self._add(f"shrunk.{store.name}", before - store.resident_rows)
 
     def _report_windows(
         self,
-        stored: Mapping[str, StoredWindow],
+        stores: Mapping[str, RowStore],
+        layouts: Mapping[str, TimeSlices],
         windows: Mapping[str, int],
         bounds: Mapping[str, int | None],
         metrics: Metrics,
     ) -> None:
         effective = {}
-        for name, window in stored.items():
-            bound, horizon = bounds[name], window.horizon
+        for name, store in stores.items():
+            assert isinstance(store.rule, Horizon)
+            bound, horizon = bounds[name], store.rule.time
             length = windows[name] if bound is None or horizon is None else bound - horizon
             effective[name] = min(max(length, 0), windows[name])
             metrics.gauge(f"effective_window_us.{name}", effective[name])
-            window.narrow(effective[name])
+            layouts[name].narrow(effective[name])
         total = sum(windows.values())
         metrics.gauge("expected_loss_share.windows", 1 - sum(effective.values()) / total if total else 0.0)
 

@@ -5,11 +5,11 @@ Semantics     a left row l and a right row r are a result iff their keys are equ
               its later row arrives. Rows with a null key or a null time match nothing.
 Late rows     a row more than `lateness` behind its input's newest time of earlier batches is counted, and joined with
               what the windows still must hold, no more: its partners may be gone. A row that is not late finds all.
-State         per input a `StoredWindow`: runs bounded in time, sorted (`hash`) or as they came (`loop`).
+State         per input a store in slices of time: runs sorted (`hash`) or as they came (`loop`).
 Overload      keep: exact, runs beyond the memory go to disk. shed: rows are dropped before they are joined or stored.
               shrink: the windows are shortened until they fit. All of it is in the metrics.
-Batch         1 new left rows meet the stored right ones   2 stored left rows meet the new right ones
-              3 new rows meet each other   4 expire, store, merge   5 keep within memory   6 choose the structures
+Batch         1 new rows probe the stored ones of the other input   2 and each other   3 expire, store, merge
+              4 keep within memory   5 choose the structures
 Cost          per batch of b rows: see `batch_costs`; a run that is wholly expired is dropped unread.
 
 Jaewoo Kang, Jeffrey F. Naughton, Stratis D. Viglas: Evaluating Window Joins over Unbounded Streams.
@@ -21,25 +21,34 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.arrow import Indices, drop_null_keys
+from watersmeet.arrow import Indices, hashes_of
+from watersmeet.join.binary import BinaryJoin
+from watersmeet.join.clock import Clock
+from watersmeet.join.expiry import expire
+from watersmeet.join.prologue import Prologue
 from watersmeet.matching import equal_keys
-from watersmeet.operator import Batch, Operator, OperatorState
-from watersmeet.plan import JoinPlan
+from watersmeet.operator import Batch, OperatorState
+from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import TimeSlices
+from watersmeet.state.parts import All
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
 from watersmeet.state.space import RunSpace
-from watersmeet.window.batch_costs import KernelCosts, index_cost, scan_cost
+from watersmeet.window.batch_costs import SLICES, KernelCosts, index_cost, scan_cost
 from watersmeet.window.choice import Choice
-from watersmeet.window.kernels import Reach, pairs
+from watersmeet.window.kernels import Reach, distinct, pairs
 from watersmeet.window.options import WindowOptions
 from watersmeet.window.overload import Overload
-from watersmeet.window.stored_window import Rows, StoredWindow
-from watersmeet.window.times import NEVER, TIME, Watermarks
+from watersmeet.window.scan import TIME, Rows, Scanned, candidates, distinct_keys
 
 METHODS = {"H": "hash", "N": "loop"}
+DISK_BUCKETS = 16
+MAX_ADVANCE = 1 << 54  # slices that are wider than this hold all times
 
 
-class WindowJoin(Operator):
+class WindowJoin(BinaryJoin):
     """Joins two inputs within moving windows."""
 
     name = "window"
@@ -47,127 +56,133 @@ class WindowJoin(Operator):
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
         self.options = WindowOptions(**plan.options, **plan.tuning)
-        self.left, self.right = (spec.name for spec in plan.inputs)
-        self.other = {self.left: self.right, self.right: self.left}
-        self.windows = dict(zip((self.left, self.right), self.options.window, strict=True))
+        self.windows = dict(zip(self.names, self.options.window, strict=True))
         self.reach = Reach(-self.windows[self.right], self.windows[self.left])
         columns = self.options.time_columns or (TIME, TIME)
-        self.time_columns = dict(zip((self.left, self.right), columns, strict=True))
-        lateness = self.options.lateness if self.options.time_columns else 0
-        self.watermarks = Watermarks(self.windows, lateness)
-        self.clock: int | None = None
+        self.time_columns = dict(zip(self.names, columns, strict=True))
+        self.event_time = self.options.time_columns is not None
+        self.clock = Clock(self.windows, self.options.lateness if self.event_time else 0)
+        times = self.time_columns if self.event_time else None
+        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock)
+        self.now: int | None = None  # the batch's clock, which never goes back, whatever the machine's does
         self.costs = self.options.costs or KernelCosts()
-        self.choices = {name: Choice() for name in self.windows}
-        self.overload = Overload(self.options, plan.partitions, (self.left, self.right))
-        self.stored: dict[str, StoredWindow] = {}
-        self._store_runs(OperatorState())
-        self.projection = plan.projection
+        self.choices = {name: Choice() for name in self.names}
+        self.overload = Overload(self.options, plan.partitions, self.names)
+        self.layouts = {
+            name: TimeSlices(span=wait + self.clock.lateness, share=SLICES) for name, wait in self.windows.items()
+        }
+        self.stores = {spec.name: self._store(spec) for spec in plan.inputs}
+        self.scanned: dict[str, Scanned] = {}
+
+    def _store(self, spec: InputSpec) -> RowStore:
+        column = self.time_columns[spec.name]
+        schema = spec.schema if self.event_time else spec.schema.append(pa.field(TIME, pa.int64()))
+        return RowStore(
+            spec.name,
+            schema,
+            self.layouts[spec.name],
+            self.space,
+            self.accounts,
+            time=column,
+            rule=Horizon(column),
+            buckets=Buckets(DISK_BUCKETS),
+            describe=lambda table: {"keys": distinct(hashes_of(table))},
+            merges_spilled=True,
+        )
 
     # -- the batch
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
-        """The rows of the batch meet what is stored and each other, then they are stored."""
+        """The rows of the batch probe what is stored and each other, then they are stored."""
         interval = self._advance_clock(batch)
-        self._note_ended()
-        arrived = {name: self._arrived(batch, name) for name in self.windows}
-        arrived = self.overload.shed(arrived, batch.number, interval, self.metrics, self._keys())
-        self._count_late(arrived)
-        yield from self._join_stored(arrived)
-        yield from self._join_new(arrived)
-        self._store(arrived, batch.number)
+        arrived = {name: self._arrived(batch, name) for name in self.names}
+        keys = {name: distinct_keys(store) for name, store in self.stores.items()}
+        admitted = self.overload.shed(arrived, batch.number, interval, self.metrics, keys)
+        for name in self.names:
+            self.accounts.leave(name, "shed", len(arrived[name]) - len(admitted[name]))
+        self.scanned = {name: [] for name in self.names}
+        yield from self._probe_stored(admitted)
+        yield from self._probe_new(admitted)
+        self._keep_all(admitted, batch)
         self._stay_within_memory()
-        self._choose(arrived)
+        self._choose(admitted)
         self._report()
 
     def _advance_clock(self, batch: Batch) -> float:
-        """Seconds since the batch before; the clock never goes back, whatever the machine's does."""
-        before = self.clock
+        """Seconds since the batch before."""
+        before = self.now
         if batch.time:
-            self.clock = max(batch.time, before or batch.time)
-        return 0.0 if before is None or self.clock is None else (self.clock - before) / 1e6
-
-    def _note_ended(self) -> None:
-        for name, other in self.other.items():
-            if self.has_ended(other):
-                self.stored[name].expire(NEVER)
+            self.now = max(batch.time, before or batch.time)
+        return 0.0 if before is None or self.now is None else (self.now - before) / 1e6
 
     def _arrived(self, batch: Batch, name: str) -> Rows:
-        """An input's rows that can match at all."""
-        table = batch.rows.get(name)
-        column = self.time_columns[name]
-        if table is None:
-            table = self.plan.input(name).schema.empty_table()
-        table = drop_null_keys(table.combine_chunks())
-        if column == TIME:
-            clock = np.full(table.num_rows, self.clock or 0, dtype=np.int64)
-            return Rows(table.append_column(TIME, pa.array(clock)), TIME)
-        if without := table.column(column).null_count:
-            self.metrics.count(f"null_time.{name}", without)
-            table = table.filter(pc.is_valid(table.column(column)))
-        return Rows(table.combine_chunks(), column)
+        table = self.prologue.admit(batch, name, in_order=False)
+        if not self.event_time:
+            now = np.full(table.num_rows, self.now or 0, dtype=np.int64)
+            table = table.append_column(TIME, pa.array(now))
+        return Rows(table, self.time_columns[name])
 
-    def _count_late(self, arrived: dict[str, Rows]) -> None:
-        for name, rows in arrived.items():
-            bound = self.watermarks.bound(name)
-            late = 0 if bound is None else int(np.count_nonzero(rows.times < bound))
-            if late:
-                self.metrics.count(f"late.{name}", late)
+    # -- probing
 
-    # -- joining
-
-    def _join_stored(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
+    def _probe_stored(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
         for name, rows in arrived.items():
             if not len(rows):
                 continue
-            window = self.stored[self.other[name]]
+            other = self.other[name]
             reach = self.reach if name == self.left else self.reach.reversed()
             earliest, latest = int(rows.times.min()) + reach.low, int(rows.times.max()) + reach.high
-            for met in window.meet(earliest, latest, rows.ordered):
-                self.metrics.count("runs_probed", len(met.tables))
-                self.metrics.count("rows_probed", len(met.rows.hashes))
-                for mine, others in pairs(rows.ordered, met.rows, reach):
-                    for table, which, numbers in met.split(others):
-                        new, old = (rows.table, mine[which]), (table, numbers)
-                        yield from self._results(new, old) if name == self.left else self._results(old, new)
+            for found in candidates(self.stores[other], earliest, latest, rows.ordered, self.scanned[other]):
+                self.metrics.count("runs_probed", len(found.parts))
+                self.metrics.count("rows_probed", len(found.rows.hashes))
+                for mine, others in pairs(rows.ordered, found.rows, reach):
+                    for part, which, numbers in found.split(others):
+                        yield from self._matches(name, rows.table, mine[which], part.table, numbers)
 
-    def _join_new(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
+    def _probe_new(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
         left, right = arrived[self.left], arrived[self.right]
         if len(left) and len(right):
             for i, j in pairs(left.ordered, right.ordered, self.reach):
-                yield from self._results((left.table, i), (right.table, j))
+                yield from self._matches(self.left, left.table, i, right.table, j)
 
-    def _results(self, left: tuple[pa.Table, Indices], right: tuple[pa.Table, Indices]) -> Iterator[pa.Table]:
-        """Output rows for pairs of rows of two tables, less those whose keys only hash alike."""
-        same = equal_keys(*left, *right)
+    def _matches(self, name: str, mine: pa.Table, i: Indices, others: pa.Table, j: Indices) -> Iterator[pa.Table]:
+        """Output rows for candidate pairs, less those whose keys only hash alike."""
+        same = equal_keys(mine, i, others, j)
         if not same.all():
-            left, right = (left[0], left[1][same]), (right[0], right[1][same])
-        if same.any():
-            yield self.projection.gather({self.left: left, self.right: right})
+            i, j = i[same], j[same]
+        if len(i):
+            yield self.results(name, mine, i, others, j)
 
     # -- storing
 
-    def _store(self, arrived: dict[str, Rows], batch: int) -> None:
+    def _keep_all(self, arrived: dict[str, Rows], batch: Batch) -> None:
+        late = {name: self.clock.bound(name) for name in self.names}
         for name, rows in arrived.items():
-            if self.options.time_columns is None:
-                if self.clock is not None:
-                    self.watermarks.see(name, self.clock)
-            elif len(rows):
-                self.watermarks.see(name, int(rows.times.max()))
+            if self.event_time:
+                self.clock.see_all(name, rows.times)
+            elif self.now is not None:
+                self.clock.see(name, self.now)
         for name, rows in arrived.items():
-            window = self.stored[name]
-            before, other = window.horizon, self.other[name]
-            horizon = NEVER if self.has_ended(other) else self.watermarks.horizon(name, other)
-            runs, expired = window.expire(horizon)
-            expired += window.compact()
-            if window.horizon is not None:
-                live = rows.times >= window.horizon
-                expired += len(rows) - int(np.count_nonzero(live))
-                rows = rows.select(live)
-            advance = 0 if before is None or horizon is None else horizon - before
-            window.add(rows, batch, ordered=self._method(name) == "hash", advance=min(advance, NEVER >> 8))
-            window.close(self.watermarks.bound(name))
-            self.metrics.count(f"expired_rows.{name}", expired)
-            self.metrics.count(f"expired_runs.{name}", runs)
+            if self.ends(self.other[name], batch):
+                self.stores[name].remove(All(), "ended")
+                self.accounts.leave(name, "ended", len(rows))
+            else:
+                self._keep(name, rows, batch.number, late[name])
+
+    def _keep(self, name: str, rows: Rows, batch: int, late: int | None) -> None:
+        """Expire what can match nothing any more, and store the other new rows."""
+        store, layout = self.stores[name], self.layouts[name]
+        assert isinstance(store.rule, Horizon)
+        before, horizon = store.rule.time, self.clock.horizon(name, [self.other[name]])
+        useful, gone = expire(store, horizon, rows.times, late)
+        self.metrics.count(f"runs_expired.{name}", len(gone))
+        rows = rows.select(useful)
+        layout.bound = self.clock.bound(name)
+        layout.advance = 0 if before is None or horizon is None else min(horizon - before, MAX_ADVANCE)
+        if self._method(name) == "hash":
+            store.add(rows.sorted().table, batch)
+        else:
+            store.add(rows.table, batch, order="arrival")
+        self.metrics.count("rows_rewritten", store.settle())
 
     def _method(self, name: str) -> str:
         if self.options.algorithm == "auto":
@@ -175,92 +190,64 @@ class WindowJoin(Operator):
         return METHODS[self.options.algorithm[0 if name == self.left else 1]]
 
     def _stay_within_memory(self) -> None:
-        bounds = {name: self.watermarks.bound(other) for name, other in self.other.items()}
-        self.overload.stay_within_memory(self.stored, self.windows, bounds, self.metrics)
+        bounds = {name: self.clock.bound(other) for name, other in self.other.items()}
+        self.overload.stay_within_memory(self.stores, self.layouts, self.windows, bounds, self.metrics)
 
     # -- choosing
 
     def _choose(self, arrived: dict[str, Rows]) -> None:
-        for name, window in self.stored.items():
+        for name, store in self.stores.items():
             choice = self.choices[name]
             choice.observe(len(arrived[name]), len(arrived[self.other[name]]))
             if self.options.algorithm != "auto":
                 continue
-            self._index_lazily(window)
-            load = choice.load(window.rows, window.keys, len(window.runs))
+            self._index_lazily(name, store)
+            load = choice.load(store.rows, distinct_keys(store), len(store.runs))
             if choice.decide(load, self.costs):
                 self.metrics.event("algorithm", window=name, method=choice.method, **choice.costs, **load.__dict__)
             for method, cost in choice.costs.items():
                 self.metrics.gauge(f"cost_ns.{name}.{method}", cost)
 
-    def _index_lazily(self, window: StoredWindow) -> None:
+    def _index_lazily(self, name: str, store: RowStore) -> None:
         """Sort a run once it has been scanned for as much as sorting it costs: never twice the best possible price."""
-        for run, candidates in window.scanned:
-            if not any(run is kept for kept in window.resident):
+        for run, found in self.scanned[name]:
+            if not any(run is kept for kept in store.runs):
                 continue  # expired or merged meanwhile
-            spent = run.attributes["spent"] + round(scan_cost(run.rows, candidates, self.costs))
+            spent = run.spent + round(scan_cost(run.rows, found, self.costs))
             if spent >= index_cost(run.rows, self.costs):
-                window.index(run)
-                self.metrics.event("index", window=window.name, rows=run.rows, spent_ns=spent)
+                store.reorder(run)
+                self.metrics.count("rows_rewritten", run.rows + store.settle())
+                self.metrics.event("index", window=name, rows=run.rows, spent_ns=spent)
             else:
-                window.note(run, spent)
-
-    def _keys(self) -> dict[str, float]:
-        return {name: window.keys for name, window in self.stored.items()}
+                store.update(run, spent=spent)
 
     def _report(self) -> None:
-        for name, window in self.stored.items():
-            self.metrics.gauge(f"window_rows.{name}", window.rows)
-            self.metrics.gauge(f"window_keys.{name}", round(window.keys))
-            self.metrics.gauge(f"window_runs.{name}", len(window.runs))
+        for name, store in self.stores.items():
+            self.metrics.gauge(f"window_keys.{name}", round(distinct_keys(store)))
+            self.metrics.gauge(f"runs.{name}", len(store.runs))
             self.metrics.gauge(f"hash.{name}", int(self._method(name) == "hash"))
-            self.metrics.count("rows_merged", window.rows_rewritten)
-            window.rows_rewritten = 0
-            window.scanned = []
 
     # -- state
 
-    def finish(self) -> Iterator[pa.Table]:
-        """Nothing is owed: every pair was reported when its later row came."""
-        self._store_runs(OperatorState())
-        return iter(())
-
     def save(self) -> OperatorState:
-        """The runs of both windows, less those that wait for an input that has ended."""
-        runs = [
-            run for name, window in self.stored.items() if not self.has_ended(self.other[name]) for run in window.runs
-        ]
-        return OperatorState(
-            runs,
-            {
-                "clock": self.clock,
-                "newest": dict(self.watermarks.newest),
-                "horizons": {name: window.horizon for name, window in self.stored.items()},
-                "slices": {name: window.slice for name, window in self.stored.items()},
-                "choices": {name: choice.as_json() for name, choice in self.choices.items()},
-                "overload": self.overload.as_json(),
-            },
-        )
+        """The stores, and what is known of time, load and costs."""
+        state = super().save()
+        state.values = {
+            "now": self.now,
+            "newest": dict(self.clock.newest),
+            "widths": {name: layout.width for name, layout in self.layouts.items()},
+            "choices": {name: choice.as_json() for name, choice in self.choices.items()},
+            "overload": self.overload.as_json(),
+        }
+        return state
 
     def restore(self, state: OperatorState) -> None:
-        """Take everything up again."""
+        """Take up what `save` returned."""
+        super().restore(state)
         values = state.values
-        self.clock = values["clock"]
-        self.watermarks.newest = dict(values["newest"])
+        self.now = values["now"]
+        self.clock.newest = dict(values["newest"])
         self.choices = {name: Choice(**saved) for name, saved in values["choices"].items()}
         self.overload.restore(values["overload"], state.history)
-        self._store_runs(state)
-        for name, window in self.stored.items():
-            window.horizon, window.slice = values["horizons"][name], values["slices"][name]
-
-    def _store_runs(self, state: OperatorState) -> None:
-        self.stored = {
-            name: StoredWindow(
-                name,
-                self.time_columns[name],
-                length + self.watermarks.lateness,
-                self.space,
-                [run for run in state.runs if run.label == name],
-            )
-            for name, length in self.windows.items()
-        }
+        for name, layout in self.layouts.items():
+            layout.width = values["widths"][name]

@@ -20,6 +20,7 @@ import pyarrow as pa
 from watersmeet.operator import advance
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan
+from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import Row, Script, batch_of, make_plan, random_script, table_of
 from watersmeet.testing.cases import Case
@@ -117,8 +118,9 @@ def accounted(script: Script, plan: JoinPlan, window: tuple[int, int], lateness:
             if event["kind"] == "shed":
                 for name, rate, limit in zip(SIDES, event["rates"], event["regulated"], strict=True):
                     shares[number, name] = limit / rate if rate else 1.0
-        for name, stored in operator.stored.items():
-            horizons[number, name] = None if stored.horizon is None else stored.horizon - epoch
+        for name, store in operator.stores.items():
+            assert isinstance(store.rule, Horizon)
+            horizons[number, name] = None if store.rule.time is None else store.rule.time - epoch
 
     def dropped(number: int, name: str, rows: list[Row]) -> list[Row]:
         share = shares.get((number, name), 1.0)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from watersmeet.arrow import merge_order
 from watersmeet.matching import scan
 from watersmeet.window import kernels
-from watersmeet.window.kernels import Ordered, Reach, distinct, distinct_in, merge_order, order, pairs
+from watersmeet.window.kernels import Ordered, Reach, distinct, distinct_in, order, pairs
 
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(-20, 20)), max_size=60)
 

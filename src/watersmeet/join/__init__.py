@@ -1,0 +1,1 @@
+"""What the joins share: admitting rows, clocks, probing, building output rows."""

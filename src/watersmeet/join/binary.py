@@ -1,0 +1,79 @@
+"""What the joins of two inputs share: their sides, and probing one side's rows with the other's.
+
+A batch goes through the same steps in every family; a family fills in those it has a say in:
+
+    1  admit    null keys, null times and broken promises are diverted (`prologue`)
+    2  probe    new rows with stored ones, then with each other; results leave through the emitter
+    3  learn    what the batch tells about the future: punctuations, orders, times, ended inputs
+    4  exits    rows without a future leave, the other new rows are stored
+    5  settle   runs are merged
+    6  budget   what does not fit into memory is flushed
+    7  disk     what is owed to flushed rows, as far as there is time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from watersmeet.arrow import Indices
+from watersmeet.join.emitter import Emitter
+from watersmeet.join.probe import probe
+from watersmeet.join.prologue import Prologue
+from watersmeet.operator import Batch, Operator, OperatorState
+from watersmeet.plan import JoinPlan
+from watersmeet.state.parts import All, Part
+from watersmeet.state.rows import RowStore
+from watersmeet.state.space import RunSpace
+
+
+class BinaryJoin(Operator):
+    """Two inputs, each with a store. Subclasses make the stores and add the steps of their family."""
+
+    def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
+        super().__init__(plan, space)
+        self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
+        self.other = {self.left: self.right, self.right: self.left}
+        self.emitter = Emitter(plan.output)
+        self.prologue = Prologue(plan, self.accounts, self.metrics)
+        self.stores: dict[str, RowStore] = {}
+
+    def results(self, name: str, mine: pa.Table, i: Indices, others: pa.Table, j: Indices) -> pa.Table:
+        """Output rows for pairs of rows of `name` and of the other input."""
+        return self.emitter.rows({name: (mine, i), self.other[name]: (others, j)})
+
+    def probe(self, name: str, table: pa.Table) -> Iterator[tuple[Part, Indices, Indices]]:
+        """Pairs of new rows of an input and rows of the other one in memory, part by part, in blocks."""
+        parts = list(self.stores[self.other[name]].parts())
+        self.metrics.count("runs_probed", len(parts) if table.num_rows else 0)
+        return probe(table, parts)
+
+    def keep(self, name: str, table: pa.Table, batch: Batch) -> None:
+        """Store new rows, unless no row that could match them will come: then they leave, and the stored ones too."""
+        store = self.stores[name]
+        if self.ends(self.other[name], batch):
+            store.remove(All(), "ended")
+            self.accounts.leave(name, "ended", table.num_rows)
+        else:
+            store.add(table, batch.number)
+            self.metrics.count("rows_rewritten", store.settle())
+
+    def finish(self) -> Iterator[pa.Table]:
+        """Nothing is owed: every pair was emitted when its later row came."""
+        for store in self.stores.values():
+            store.remove(All(), "ended")
+        return iter(())
+
+    def row_stores(self) -> Iterable[RowStore]:
+        """One per input."""
+        return self.stores.values()
+
+    def save(self) -> OperatorState:
+        """The stores."""
+        return OperatorState(stores=[store.save() for store in self.stores.values()])
+
+    def restore(self, state: OperatorState) -> None:
+        """Take up what `save` returned."""
+        for saved in state.stores:
+            self.stores[saved.name].restore(saved)

@@ -1,0 +1,48 @@
+"""Time: what is late, and when a stored row can match nothing any more.
+
+A left row l and a right row r belong together iff  -wait_right <= r - l <= wait_left.  So a stored left row waits for
+right rows with times up to l + wait_left, and is expired once every right row to come is later than that. What is to
+come is bounded by what has come: no row is expected more than `lateness` behind its input's newest time.
+
+    right input     ... newest ------------------ lateness ---|
+                                                              bound: right rows to come are at or after it
+    left rows       expired <--------- horizon = bound - wait_left ---------> needed
+
+The bound of one input alone decides about the other's rows; a slow input never holds its own rows back. With many
+inputs a row waits for the slowest of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from watersmeet.arrow import Times
+
+
+@dataclass
+class Clock:
+    """The newest time of each input, and what follows from it. `waits` is how long each input's rows wait."""
+
+    waits: Mapping[str, int]
+    lateness: int
+    newest: dict[str, int] = field(default_factory=dict)
+
+    def see(self, name: str, time: int) -> None:
+        """A time has come on an input."""
+        self.newest[name] = max(time, self.newest.get(name, time))
+
+    def see_all(self, name: str, times: Times) -> None:
+        """Rows with these times have come on an input."""
+        if len(times):
+            self.see(name, int(times.max()))
+
+    def bound(self, name: str) -> int | None:
+        """The earliest time at which a row of an input is still expected; None if any may come."""
+        return self.newest[name] - self.lateness if name in self.newest else None
+
+    def horizon(self, name: str, others: list[str]) -> int | None:
+        """The earliest time at which a row of `name` can still be of use, given the bounds of inputs that go on; None
+        if any may be."""
+        bounds = [bound for other in others if (bound := self.bound(other)) is not None]
+        return min(bounds) - self.waits[name] if bounds and len(bounds) == len(others) else None

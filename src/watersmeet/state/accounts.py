@@ -1,0 +1,68 @@
+"""Where every row is: what came on an input is held, or has left for a reason.
+
+    rows that came  =  rows held  +  rows that left, by reason
+
+The suite checks this after every batch. A row leaves once, through the prologue (it was never stored) or through
+`RowStore.remove`; to be flushed, spilled or merged is not to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watersmeet.metrics import Metrics
+
+# Why a row leaves.
+REASONS = {
+    "null_key": "a key column is null: it equals nothing",
+    "null_time": "it has no time, and the join has a window",
+    "violation": "its source had promised not to send it, and on_violation is 'drop'",
+    "shed": "rows came faster than the service rate",
+    "shrunk": "the window was shortened to fit into memory",
+    "late": "it came behind the horizon",
+    "expired": "every row still to come is too late for it",
+    "punctuation": "the other input has promised to send no more rows of its key",
+    "clustered": "the other input's cluster of its key is over",
+    "ordered": "the other input's order has passed its key",
+    "one_to_many": "it has matched the only row it can match",
+    "ended": "the other inputs have ended",
+    "answered": "it has been joined with the master table",
+    "evicted": "a cached master row takes more room than the stream rows that would wait for it",
+}
+
+
+class Accounts:
+    """Rows that came and left, by input, over the whole run."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.came: dict[str, int] = {}
+        self.left: dict[str, dict[str, int]] = {}
+
+    def arrive(self, name: str, rows: int) -> None:
+        """Rows came on an input."""
+        if rows:
+            self.came[name] = self.came.get(name, 0) + rows
+
+    def leave(self, name: str, reason: str, rows: int) -> None:
+        """Rows of an input are not held any more, or never were."""
+        if reason not in REASONS:
+            raise ValueError(f"{reason!r} is not a reason to leave: {', '.join(REASONS)}")
+        if rows:
+            of_input = self.left.setdefault(name, {})
+            of_input[reason] = of_input.get(reason, 0) + rows
+            self._metrics.count(f"left.{name}.{reason}", rows)
+
+    def held(self, name: str) -> int:
+        """Rows that came and have not left."""
+        return self.came.get(name, 0) - sum(self.left.get(name, {}).values())
+
+    def save(self) -> dict[str, Any]:
+        """The state, in JSON form."""
+        return {"came": dict(self.came), "left": {name: dict(reasons) for name, reasons in self.left.items()}}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take up what `save` returned."""
+        self.came = dict(saved.get("came", {}))
+        self.left = {name: dict(reasons) for name, reasons in saved.get("left", {}).items()}

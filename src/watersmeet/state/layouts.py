@@ -1,0 +1,233 @@
+"""Layouts: how a store's runs are grouped, and when runs are merged. A layout decides; the store does.
+
+`HashTiers`    every batch adds a run of level 0; FANOUT runs of one level become one of the next. A probe searches
+               O(log batches) runs and a row is rewritten O(log) times:
+
+                   level 0   o o o            one more makes four: merged with the level 1 runs if they are then four
+                   level 1   OO OO OO
+                   level 2   OOOOOOOO
+
+`SizeTiers`    levels by the rows that are alive: for stores from which rows leave one by one
+`TimeSlices`   no run crosses the border of a slice of time, so that runs expire whole:
+
+                   time      |  slice 3  |  slice 4  |  slice 5  | ...
+                   runs      [ one run  ] [ one run  ] [a][b][ c ]     merged into one when a slice is closed
+                   horizon         ^ slice 3 is partly expired
+
+`FewRuns`      a bounded number of runs: for rows that soon leave again
+
+No merge makes a run of more than MAX_ROWS: beyond that the number of runs grows by one for each MAX_ROWS rows of state,
+which costs a probe less than the stall of an ever larger merge would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import take
+from watersmeet.state.run import Run
+
+FANOUT = 4
+MAX_ROWS = 1 << 21
+MAX_BYTES = 1 << 30  # an Arrow column of strings holds less than 2 GiB
+
+Times = npt.NDArray[np.int64]
+Count = Callable[[Run], int]  # how many of a run's rows are alive, or dead
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Runs that become one of a higher level; without `rewrite` they only move up, each for itself."""
+
+    runs: list[Run]
+    level: int
+    rewrite: bool = True
+
+
+class Layout(Protocol):
+    """How the runs of a store are grouped."""
+
+    def split(self, rows: pa.Table, times: Times | None) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        """The runs in which a batch's rows are stored: the facts of each, and its rows."""
+
+    def slot_of(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """The slot of the living rows of some runs, written anew."""
+
+    def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
+        """The next merge among runs of one tier; None when no more is due."""
+
+    def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
+        """Of the runs that may have dead rows, those to rewrite now; `total` is the rows of all runs, and `dead` may
+        have to read a run."""
+
+
+class _Whole:
+    """What most layouts do: a batch is one run, and a run of which more than half is dead is rewritten."""
+
+    def split(self, rows: pa.Table, times: Times | None) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        """One run."""
+        yield {}, rows
+
+    def slot_of(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """That of the first run."""
+        return {"slot": runs[0].slot, "width": runs[0].width}
+
+    def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
+        """Paid for by the rows that died."""
+        return [run for run in partly if 2 * dead(run) > run.rows]
+
+
+@dataclass
+class HashTiers(_Whole):
+    """Levels by the number of merges.
+
+    Inputs that get a run in every batch would all merge in the same batch: `lag` lets one wait for so many more runs.
+    """
+
+    lag: int = 0
+    fanout: int = FANOUT
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
+
+    def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
+        """The first `fanout` runs of level 0 and, in the same pass, the levels that become full with them."""
+        first = [run for run in runs if run.level == 0]
+        if len(first) < self.fanout + self.lag % self.fanout:
+            return None
+        level, chosen = 0, first[: self.fanout]
+        while True:
+            above = [run for run in runs if run.level == level + 1]
+            if len(above) + 1 < self.fanout or self._too_large(chosen + above):
+                break
+            level, chosen = level + 1, above + chosen
+        # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
+        return Merge(chosen, level + 1, rewrite=not self._too_large(chosen))
+
+    def _too_large(self, runs: Sequence[Run]) -> bool:
+        return sum(run.rows for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
+
+
+@dataclass
+class SizeTiers(_Whole):
+    """Levels by the number of rows alive; runs up to `smallest` rows count as equally long.
+
+    A run is probed by so many rows of a batch: to merge what is shorter than half of them is cheaper than to probe it,
+    so the store raises `smallest` with the rows that arrive.
+    """
+
+    smallest: int = 1024
+    fanout: int = FANOUT
+    max_rows: int = MAX_ROWS
+
+    def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
+        """The smallest level that is full."""
+        levels: dict[int, list[Run]] = {}
+        for run in runs:
+            levels.setdefault(self._level(alive(run)), []).append(run)
+        for level in sorted(levels):
+            group = levels[level]
+            if len(group) >= self.fanout and sum(alive(run) for run in group) <= self.max_rows:
+                return Merge(group, 0)
+        return None
+
+    def _level(self, rows: int) -> int:
+        """0 up to `smallest` rows, one more for every factor of four."""
+        return (((max(rows, 1) - 1) // self.smallest).bit_length() + 1) // 2
+
+
+@dataclass
+class FewRuns(_Whole):
+    """At most `most` runs: beyond that the smaller half of them become one. `slot` is that of rows written now."""
+
+    most: int = 16
+    slot: int = 0
+
+    def split(self, rows: pa.Table, times: Times | None) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        """One run."""
+        yield {"slot": self.slot}, rows
+
+    def slot_of(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """The present one, whatever theirs was: what has died since is not written."""
+        return {"slot": self.slot}
+
+    def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
+        """The smaller half, oldest first."""
+        if len(runs) <= self.most:
+            return None
+        order = sorted(range(len(runs)), key=lambda at: (runs[at].rows, at))
+        return Merge([runs[at] for at in sorted(order[: self.most // 2])], 0)
+
+
+@dataclass
+class TimeSlices:
+    """Runs bounded in time: slices of one `share`-th of the time that the store spans.
+
+    `advance` is how far the horizon moves a batch: slices need not be much finer. `bound` is the time before which no
+    more rows are expected: a slice that ends there is closed, once, into one run; late rows of it are merged by size
+    among themselves.
+    """
+
+    span: int
+    share: int
+    width: int = 0
+    advance: int = 0
+    bound: int | None = None
+    closed: int = field(default=1 << 16, repr=False)  # the level of the one run of a closed slice
+    most_per_batch: int = 16  # a batch that spans more slices gets wider ones
+    dead_share: int = 4  # dead rows are rewritten away when they are more than one in so many of the live ones
+    tiers: HashTiers = field(default_factory=HashTiers)
+
+    def __post_init__(self) -> None:
+        self.narrow(self.span)
+
+    def narrow(self, span: int) -> None:
+        """The rows span less time than was planned for: from now on slices are as much finer."""
+        self.width = max(1, min(self.span, span) // self.share)
+
+    def split(self, rows: pa.Table, times: Times | None) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+        """One run per slice."""
+        assert times is not None
+        first, last = int(times.min()), int(times.max())
+        width = self.width
+        while last // width - first // width >= self.most_per_batch or 2 * width < self.advance:
+            width *= 2
+        if first // width == last // width:
+            yield {"slot": first // width, "width": width}, rows
+            return
+        numbers = times // width - first // width
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
+            yield {"slot": first // width + number, "width": width}, take(rows, np.flatnonzero(numbers == number))
+
+    def slot_of(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """That of the first run: only runs of one slice are merged."""
+        return {"slot": runs[0].slot, "width": runs[0].width}
+
+    def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
+        """Within a slice by tiers; the runs of a slice that ends become one."""
+        slices: dict[tuple[object, ...], list[Run]] = {}
+        for run in runs:
+            slices.setdefault((run.width, run.slot, run.order), []).append(run)
+        for group in slices.values():
+            is_open = [run for run in group if run.level < self.closed]
+            merge = self.tiers.due(is_open, alive)
+            if merge is not None:
+                return merge
+            ends = (group[0].slot + 1) * group[0].width
+            if self.bound is not None and ends <= self.bound and len(is_open) == len(group) > 1:
+                # Too large for one run: closed as they are.
+                return Merge(is_open, self.closed, rewrite=sum(run.rows for run in group) <= MAX_ROWS)
+        return None
+
+    def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
+        """All of them, once their dead rows are too many for the live ones; they are read only if that can be."""
+        most = sum(run.rows for run in partly)
+        if most * self.dead_share <= total - most:
+            return []
+        lost = sum(dead(run) for run in partly)
+        return list(partly) if lost * self.dead_share > total - lost else []

@@ -1,0 +1,138 @@
+"""Parts of a store: rows to look at where they lie, and rows that have left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import Hashes, Indices, Times, hashes_of, numpy_of, take, times_of
+from watersmeet.state.rules import Mask
+from watersmeet.state.run import Run
+
+if TYPE_CHECKING:
+    from watersmeet.state.rows import RowStore
+
+DEAD = "dead"
+PIECE_ROWS = 1 << 16  # rows that left are handed out in pieces of this size
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of a run that lie together: all of a resident run, a live range of it, or a page of a spilled run."""
+
+    store: RowStore
+    run: Run
+    table: pa.Table
+    base: int = 0  # the number of its first row in the run
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """The hash column."""
+        return hashes_of(self.table)
+
+    @cached_property
+    def times(self) -> Times:
+        """The time of each row, in microseconds."""
+        assert self.store.time is not None
+        return times_of(self.table, self.store.time)
+
+    @cached_property
+    def _ruled(self) -> Mask | None:
+        rule = self.store.rule
+        return None if rule is None or rule.spares(self.run) else rule.alive(self.run, self.table)
+
+    def alive(self, rows: Indices) -> Mask | None:
+        """Which of some rows of the part are alive; None if all are."""
+        dead = self.store.marks[DEAD]
+        marked = ~dead.test(self.run, rows + self.base) if dead.count(self.run) else None
+        if self._ruled is None:
+            return marked
+        return self._ruled[rows] if marked is None else self._ruled[rows] & marked
+
+    @cached_property
+    def living(self) -> Indices | None:
+        """The rows that are alive; None if all are."""
+        if self._ruled is None and not self.store.marks[DEAD].count(self.run):
+            return None
+        rows = np.arange(self.table.num_rows)
+        alive = self.alive(rows)
+        return rows if alive is None else rows[alive]
+
+    def flag(self, name: str, rows: Indices) -> Mask:
+        """Which of some rows carry a flag: from the start, or since then."""
+        found = numpy_of(self.table.column(column_of(name))).astype(np.bool_)[rows]
+        marks = self.store.marks[name]
+        return found | marks.test(self.run, rows + self.base) if marks.count(self.run) else found
+
+    def take(self, rows: Indices | None) -> pa.Table:
+        """Some rows with their flags as they are now; all of them for None."""
+        table = self.table if rows is None else take(self.table, rows)
+        for name in self.store.flags:
+            if self.store.marks[name].count(self.run):
+                numbers = np.arange(self.table.num_rows) if rows is None else rows
+                at = table.schema.get_field_index(column_of(name))
+                table = table.set_column(at, table.schema.field(at), pa.array(self.flag(name, numbers)))
+        return table
+
+
+@dataclass(frozen=True)
+class All:
+    """Every row."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """Rows before a time: runs that are wholly before it at once, the others when they are rewritten."""
+
+    time: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All rows of a run."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a part."""
+
+    part: Part
+    rows: Indices
+
+
+@dataclass(frozen=True)
+class ByRule:
+    """So many rows that the store's rule has declared dead; they are gone from memory when their run is rewritten."""
+
+    count: int
+
+
+What = All | Before | Whole | Rows | ByRule
+
+
+@dataclass(frozen=True, eq=False)
+class Departed:
+    """Rows that have left. Nothing is read before somebody asks for them."""
+
+    input: str
+    reason: str
+    parts: Callable[[], Iterator[tuple[Part, Indices | None]]]
+
+    def pieces(self, most: int = PIECE_ROWS) -> Iterator[tuple[Part, Indices]]:
+        """Parts and row numbers, in pieces of bounded size."""
+        for part, rows in self.parts():
+            numbers = np.arange(part.table.num_rows) if rows is None else rows
+            for start in range(0, len(numbers), most):
+                yield part, numbers[start : start + most]
+
+
+def column_of(flag: str) -> str:
+    """The column of a run in which a flag is that rows had when the run was written."""
+    return f"_{flag}"

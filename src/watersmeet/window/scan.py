@@ -1,0 +1,187 @@
+"""Looking for partners in a window: sorted runs, runs as they came, and pages on disk.
+
+A sorted run is probed where it lies. Runs as they came are scanned, several as one, because what a scan costs however
+few the rows is then paid once; a run that has been scanned for as much as sorting it costs is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.arrow import Indices, Times, hashes_of, take, times_of
+from watersmeet.matching import scan
+from watersmeet.state.parts import Part
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon, Mask
+from watersmeet.state.run import Run
+from watersmeet.window.batch_costs import SCAN_ROWS
+from watersmeet.window.kernels import Ordered, distinct_in, order
+
+TIME = "_time"  # the time put on rows that have none of their own
+
+Scanned = list[tuple[Run, int]]  # runs as they came that a batch has scanned, and how many candidates each had
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one input with their hashes and times."""
+
+    table: pa.Table
+    time_column: str
+
+    @cached_property
+    def times(self) -> Times:
+        """Microseconds."""
+        return times_of(self.table, self.time_column)
+
+    @cached_property
+    def ordered(self) -> Ordered:
+        """The rows by (hash, time)."""
+        return order(hashes_of(self.table), self.times)
+
+    def sorted(self) -> Rows:
+        """The same rows, the table itself in that order."""
+        rows = self.ordered.rows
+        return self if rows is None else Rows(take(self.table, rows), self.time_column)
+
+    def select(self, wanted: Mask) -> Rows:
+        """Some of the rows, in the same order."""
+        return self if wanted.all() else Rows(take(self.table, np.flatnonzero(wanted)), self.time_column)
+
+    @property
+    def content(self) -> pa.Table:
+        """The columns as they came, without a time that was put on them."""
+        return self.table.drop_columns([TIME]) if self.time_column == TIME else self.table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Stored rows that probes may match, in order; their numbers count through all the parts."""
+
+    parts: tuple[Part, ...]
+    rows: Ordered
+
+    @cached_property
+    def starts(self) -> Indices:
+        """The number of each part's first row."""
+        return np.cumsum([0, *(part.table.num_rows for part in self.parts[:-1])], dtype=np.int64)
+
+    def split(self, numbers: Indices) -> Iterator[tuple[Part, Indices, Indices]]:
+        """For rows of several parts: a part, which of the rows are in it, and their numbers in it."""
+        if len(self.parts) == 1:
+            yield self.parts[0], np.arange(len(numbers)), numbers
+            return
+        place = np.searchsorted(self.starts, numbers, side="right") - 1
+        for one in np.flatnonzero(np.bincount(place)):  # few parts: far cheaper than to sort the places
+            which = np.flatnonzero(place == one)
+            yield self.parts[one], which, numbers[which] - self.starts[one]
+
+
+def candidates(store: RowStore, earliest: int, latest: int, probes: Ordered, scanned: Scanned) -> Iterator[Candidates]:
+    """Rows with times from `earliest` to `latest` that the probes may match."""
+    unsorted: list[Run] = []
+    for run in store.runs:
+        assert run.time_from is not None
+        assert run.time_to is not None
+        if run.time_to < earliest or run.time_from > latest:
+            continue
+        if run.tier == "spilled":
+            assert store.buckets is not None
+            wanted = np.flatnonzero(np.diff(store.buckets.offsets(probes.hashes)))
+            for part in store.pages(run, wanted.tolist()):
+                yield Candidates((part,), _ordered(part))
+        elif run.order == "hash":
+            for part in store.parts([run]):
+                yield Candidates((part,), _ordered(part))
+        else:
+            unsorted.append(run)
+    unsorted.sort(key=lambda run: run.time_from or 0)  # almost in order of time: little is left to order
+    for group in _groups(unsorted, SCAN_ROWS):
+        yield _scan(store, group, probes, scanned)
+
+
+def _ordered(part: Part) -> Ordered:
+    """A sorted part's rows. One before the horizon is gone, whether or not its run is still there."""
+    rows = Ordered(part.hashes, part.times)
+    return rows if part.living is None else rows.select(part.living)
+
+
+def _scan(store: RowStore, runs: Sequence[Run], probes: Ordered, scanned: Scanned) -> Candidates:
+    """Several runs as they came are scanned as one."""
+    parts = tuple(store.parts(runs))
+    hashes = np.concatenate([part.hashes for part in parts])
+    times = np.concatenate([part.times for part in parts])
+    found = scan(hashes, probes.hashes)
+    whole = Candidates(parts, Ordered(hashes, times))
+    counts = np.diff(np.append(np.searchsorted(found, whole.starts), len(found)))
+    scanned += zip((part.run for part in parts), counts.tolist(), strict=True)
+    assert isinstance(store.rule, Horizon)
+    if not all(store.rule.spares(run) for run in runs):
+        found = found[times[found] >= (store.rule.time or 0)]
+    matching = order(hashes[found], times[found])
+    numbers = found if matching.rows is None else found[matching.rows]
+    return Candidates(parts, Ordered(matching.hashes, matching.times, numbers))
+
+
+def _groups(runs: Sequence[Run], most: int) -> Iterator[list[Run]]:
+    """Runs in groups of at most so many rows, or of one run."""
+    group: list[Run] = []
+    for run in runs:
+        if group and sum(one.rows for one in group) + run.rows > most:
+            yield group
+            group = []
+        group.append(run)
+    if group:
+        yield group
+
+
+def distinct_keys(store: RowStore) -> float:
+    """About how many different keys a window has."""
+    largest = max(store.runs, key=lambda run: run.rows, default=None)
+    return distinct_in(store.rows, largest.rows, largest.keys) if largest else 0.0
+
+
+def newest(store: RowStore, rows: int) -> int | None:
+    """The earliest time from which on a store has at most `rows` rows in memory; None if all of them are that few.
+
+    The edges of the runs are bisected first; only the runs around the edge that the answer lies at are read:
+
+        runs      [0 ..... 9] [5 ....... 18] [20 . 24]       rows=7: from 5 on there are 12, from 20 on 3,
+        edges     0     5     10        19   20     25       so the answer lies between 5 and 20
+    """
+    resident = [(run, run.time_from or 0, run.time_to or 0) for run in store.resident]
+
+    def times(run: Run) -> Times:
+        assert store.time is not None
+        return times_of(run.table, store.time)
+
+    def rows_from(time: int) -> int:
+        whole = sum(run.rows for run, first, _ in resident if first >= time)
+        partly = [run for run, first, last in resident if first < time <= last]
+        return whole + sum(int(np.count_nonzero(times(run) >= time)) for run in partly)
+
+    start = min((first for _, first, _ in resident), default=0)
+    horizon = store.rule.time if isinstance(store.rule, Horizon) else None
+    low = start if horizon is None else max(start, horizon)
+    if rows_from(low) <= rows:
+        return None
+    edges = {edge for _, first, last in resident for edge in (first, last + 1)}
+    ascending = [low, *sorted(edge for edge in edges if edge > low)]
+    below, above = 0, len(ascending) - 1  # rows_from(ascending[above]) <= rows: nothing is after the last edge
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if rows_from(ascending[middle]) <= rows else (middle, above)
+    low, high = ascending[below], ascending[above]
+    around = [run for run, first, last in resident if first < high and last >= low]
+    found = np.concatenate([times(run) for run in around])
+    found = np.sort(found[(found >= low) & (found < high)])
+    # Rows of one time stay or go together: the newest row that must go takes its equals with it.
+    return int(found[len(found) - 1 - (rows - rows_from(high))]) + 1
