@@ -1,8 +1,8 @@
 """Manifests: one JSON document per partition and batch that says which runs are alive and what was counted.
 
 A version exists when its manifest does. The digest covers what is determined by the batch; file names and timings stand
-beside it. `history` holds the metrics of the batches since the last multiple of `SEGMENT`; a full segment is written to
-a file of its own, so that a manifest stays small and the history outlives the manifests.
+beside it. Nothing in it grows with the number of batches: of the metrics it carries those of the last few (see
+`segments`), of a spilled run how many pages and rows each bucket has.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import xxhash
 
 from watersmeet.errors import CorruptStateError, StateFormatError
 from watersmeet.state.directory import plain_json, seal, unseal
-from watersmeet.state.run import Page, Run, RunData
+from watersmeet.state.run import Run, RunData, Share
 
-FORMAT = 1
-SEGMENT = 32
+FORMAT = 2
 MOST_ROWS_PER_BYTE = 8 * 255  # one bit each, compressed as well as LZ4 can
 
 
@@ -36,7 +35,7 @@ class RunEntry:
     oldest: int
     newest: int
     hash_sum: int
-    pages: list[list[int]]
+    shares: list[list[int]]  # bucket, pages, rows
     attributes: dict[str, Any]
     live: list[list[int]] | None
     stored_rows: int
@@ -47,7 +46,7 @@ class RunEntry:
         """The entry of a run stored in `file`."""
         return cls(
             file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
-            [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
+            [[share.bucket, share.pages, share.rows] for share in run.shares], dict(run.attributes),
             None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows, verified,
         )  # fmt: skip
 
@@ -59,7 +58,7 @@ class RunEntry:
             0 <= self.stored_rows <= MOST_ROWS_PER_BYTE * self.length
             and bounds == sorted(bounds)
             and self.rows == sum(stop - start for start, stop in live)
-            and (self.tier != "spilled" or self.stored_rows == sum(rows for _, rows in self.pages))
+            and (self.tier != "spilled" or self.stored_rows == sum(rows for _, _, rows in self.shares))
         )
 
     def run(self, data: RunData) -> Run:
@@ -73,7 +72,7 @@ class RunEntry:
             newest=self.newest,
             hash_sum=self.hash_sum,
             tier="spilled" if self.tier == "spilled" else "resident",
-            pages=tuple(Page(bucket, rows) for bucket, rows in self.pages),
+            shares=tuple(Share(*share) for share in self.shares),
             attributes=self.attributes,
             live=None if self.live is None else tuple((start, stop) for start, stop in self.live),
         )

@@ -3,7 +3,7 @@
     part-00003/
       v-000000000042.json                    manifest: a version exists when this file does
       run-000000000042-<attempt>-0.arrow     a run first written in batch 42
-      metrics-000000.json                    a finished segment of the history
+      metrics-0-000005.json                  finished batches' metrics (see `segments`)
 
 Run files are written first, the manifest last and in one piece. Two attempts of a batch write files of their own and
 equal manifests, so it does not matter which of them comes last. The last `KEEP` versions stay, because Spark may repeat
@@ -24,9 +24,10 @@ import pyarrow as pa
 from watersmeet.arrow import data_bytes
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.metrics import Metrics
-from watersmeet.state.directory import StateDir, seal
-from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
-from watersmeet.state.run import Page, Run, hash_sum
+from watersmeet.state.directory import StateDir
+from watersmeet.state.manifest import Manifest, RunEntry, digest_of
+from watersmeet.state.run import Run, hash_sum, shares
+from watersmeet.state.segments import Segments
 from watersmeet.state.space import BucketPage, SpillWriter
 from watersmeet.state.stored_run import PageReaders, StoredRun, corrupt
 
@@ -34,7 +35,6 @@ KEEP = 3
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
-_TEMPORARY_SEGMENT = re.compile(r"\.metrics-(\d{6})\.json\.\w+\.tmp$")
 
 
 class FileSpace:
@@ -82,18 +82,18 @@ class _FileWriter:
     def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema, readers: PageReaders) -> None:
         self.directory, self.name, self.label, self.readers = directory, name, label, readers
         self.file = directory.arrow_writer(name, schema, "lz4")
-        self.pages: list[Page] = []
+        self.pages: list[tuple[int, int]] = []
         self.nbytes = self.hash_sum = 0
 
     def add(self, bucket: int, page: pa.Table) -> None:
-        self.pages.append(Page(bucket, page.num_rows))
+        self.pages.append((bucket, page.num_rows))
         self.nbytes += data_bytes(page)
         self.hash_sum += hash_sum(page)
         self.file.write(_single_batch(page))
 
     def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
         length, checksum = self.file.close()
-        rows = sum(page.rows for page in self.pages)
+        rows = sum(rows for _, rows in self.pages)
         return Run(
             label=self.label,
             data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False, readers=self.readers),
@@ -103,7 +103,7 @@ class _FileWriter:
             newest=newest,
             hash_sum=self.hash_sum % (1 << 64),
             tier="spilled",
-            pages=tuple(self.pages),
+            shares=shares(self.pages),
             attributes=attributes,
         )
 
@@ -116,6 +116,7 @@ class PartitionStore:
         self.partition = partition
         self.folder = f"part-{partition:05d}"
         self.readers = PageReaders()
+        self.segments = Segments(directory, self.folder)
 
     def versions(self) -> list[int]:
         """The versions that exist, oldest first."""
@@ -203,13 +204,7 @@ class PartitionStore:
             if earlier.digest == manifest.digest:  # the next batch may have read these timings already: they stay
                 entry["timings"] = dict(earlier.history[-1]["timings"])
         entry["repeats"] = manifest.repeats
-        if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
-            manifest.history = []
-        manifest.history = [*manifest.history, entry]
-        if manifest.version % SEGMENT == SEGMENT - 1:
-            number = manifest.version // SEGMENT
-            segment = {"format": FORMAT, "segment": number, "history": manifest.history}
-            self.directory.publish(f"{self.folder}/metrics-{number:06d}.json", seal(segment))
+        manifest.history = self.segments.add(manifest.history, entry)
         self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
         return manifest
 
@@ -226,6 +221,8 @@ class PartitionStore:
             written = _batch_of(name)
             if written is not None and written <= horizon and name not in alive:
                 self.directory.delete(f"{self.folder}/{name}")
+        for name in self.segments.obsolete(names, horizon):
+            self.directory.delete(f"{self.folder}/{name}")
 
     def _manifest_name(self, version: int) -> str:
         return f"{self.folder}/v-{version:012d}.json"
@@ -292,11 +289,8 @@ class PartitionStore:
 
 def _batch_of(name: str) -> int | None:
     """The batch in which a run file, or a file that a dead attempt left half-made, was written; None for others."""
-    if match := _RUN.match(name) or _TEMPORARY.match(name):
-        return int(match[1])
-    if match := _TEMPORARY_SEGMENT.match(name):
-        return (int(match[1]) + 1) * SEGMENT - 1
-    return None
+    match = _RUN.match(name) or _TEMPORARY.match(name)
+    return int(match[1]) if match else None
 
 
 def _single_batch(table: pa.Table) -> pa.RecordBatch:
