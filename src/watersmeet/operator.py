@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -28,10 +28,11 @@ from watersmeet.errors import BrokenPromiseError
 from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
 from watersmeet.state.accounts import Accounts
-from watersmeet.state.rows import RowStore, StoreState
-from watersmeet.state.run import Run
-from watersmeet.state.side_table import SideTable
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
+
+__all__ = ["Batch", "Operator", "OperatorState", "advance", "resume", "saved"]
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,6 @@ class Batch:
     def is_idle(self) -> bool:
         """Whether no row came on any input: the sources of this partition are silent."""
         return all(table.num_rows == 0 for table in self.rows.values())
-
-
-@dataclass
-class OperatorState:
-    """What an operator keeps between batches: stores of rows, side tables, and a few JSON values.
-
-    To `restore` the driver also hands the `history` it recorded of the latest batches (metrics and timings, as
-    committed with the version that the batch starts from, so that every attempt of the batch sees the same).
-    """
-
-    runs: list[Run] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-    stores: list[StoreState] = field(default_factory=list)
-    tables: dict[str, SideTable] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def all_runs(self) -> list[Run]:
-        """The runs of all stores."""
-        return self.runs + [run for store in self.stores for run in store.runs]
 
 
 class Operator(ABC):
@@ -119,6 +100,21 @@ class Operator(ABC):
     def ends(self, name: str, batch: Batch) -> bool:
         """Whether nothing more will come on an input after this batch."""
         return name in self.ended or name in batch.ended
+
+
+def saved(operator: Operator) -> OperatorState:
+    """All that must be kept of an operator."""
+    state = operator.save()
+    state.ended, state.finished, state.accounts = dict(operator.ended), operator.finished, operator.accounts.save()
+    return state
+
+
+def resume(operator: Operator, state: OperatorState) -> None:
+    """Go on from what `saved` returned."""
+    operator.ended, operator.finished = dict(state.ended), state.finished
+    operator.accounts.restore(state.accounts)
+    if not state.finished:
+        operator.restore(state)
 
 
 def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:

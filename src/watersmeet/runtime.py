@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pyarrow as pa
 
-from watersmeet.operator import Batch, OperatorState, advance
+from watersmeet.operator import Batch, advance, resume, saved
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
@@ -36,9 +36,8 @@ def run_batch(
     before = store.load(batch.number, query, session, join)
     space = store.space(batch.number, attempt)
     operator = build(plan, space)
-    operator.ended, operator.finished = dict(before.ended), before.finished
     if before.version >= 0:
-        operator.restore(OperatorState(store.runs(before, session), before.values, before.history))
+        resume(operator, store.state(before, session))
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -57,8 +56,6 @@ def run_batch(
             held = []
     timings["join"] = joining
 
-    started = perf_counter()
-    state = operator.save()
     after = Manifest(
         version=batch.number,
         partition=partition,
@@ -66,14 +63,9 @@ def run_batch(
         session=session,
         join=join,
         attempt=attempt,
-        values=state.values,
-        ended=operator.ended,
-        finished=operator.finished,
         history=before.history,
         repeats=before.repeats,
     )
-    runs = [space.store(run) for run in state.runs]
-    timings["store"] = perf_counter() - started
-    store.commit(after, runs, space, operator.metrics, timings, batch.time)
+    store.commit(after, saved(operator), space, operator.metrics, timings, batch.time)
     store.collect(batch.number)
     yield from held

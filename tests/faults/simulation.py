@@ -32,7 +32,6 @@ from pathlib import Path
 import xxhash
 
 import watersmeet.runtime
-import watersmeet.state.store
 from tests.conformance.cases import CASES
 from tests.faults.faulty_dir import Crash, Fate, FaultyDir, FaultyMemoryDir, RealFaultyDir, die_at
 from tests.faults.memory_dir import Files, MemoryDir
@@ -42,6 +41,7 @@ from watersmeet.operator import Batch
 from watersmeet.operators import OPERATORS
 from watersmeet.plan import JoinPlan
 from watersmeet.runtime import run_batch
+from watersmeet.state import segments
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import KEEP, PartitionStore
@@ -52,7 +52,7 @@ from watersmeet.testing.harness import rows_of
 BATCHES = 6
 SCRIPTS = 3
 ON_DISK = 0.05  # of the schedules; the rest are played in memory
-SEGMENT = 2  # so that the history rolls over within a schedule
+SEGMENT = FOLD = 2  # so that the history rolls over, and its files are folded, within a schedule
 QUERY = "simulated"
 FOLDER = "part-00000"
 
@@ -301,8 +301,7 @@ class Schedule:
         there = set(store.directory.list(FOLDER))
         entries = {entry.file: entry for entry in store.manifest(newest).runs}
         wanted = {f"v-{newest:012d}.json"} | set(entries)
-        wanted |= {f"metrics-{number:06d}.json" for number in range((self.last + 1) // SEGMENT)}
-        wanted |= {f"metrics-{newest // SEGMENT:06d}.json"} if newest % SEGMENT == SEGMENT - 1 else set()
+        wanted |= segment_files(self.last) | segment_files(newest, newest)
         assert there == wanted, self.tell(f"left over: {there - wanted}, missing: {wanted - there}")
         assert store.directory.list() == [FOLDER]
         for name, entry in entries.items():
@@ -325,19 +324,32 @@ class Schedule:
         return "\n  ".join([f"{self.case.name}: {what}", *self.log])
 
 
+def segment_files(last: int, first: int = 0) -> set[str]:
+    """The files with the history of batches `first` to `last`, each folded as often as it can be."""
+    full = [number for number in range(last // SEGMENT + 1) if first <= (number + 1) * SEGMENT - 1 <= last]
+    level, found = 0, set()
+    while full:
+        complete = [number for number in full if number % FOLD == FOLD - 1 and number - 1 in full]
+        folded = {number - i for number in complete for i in range(FOLD)} if level < segments.TOP else set()
+        found |= {f"metrics-{level}-{number:06d}.json" for number in full if number not in folded}
+        level, full = level + 1, [number // FOLD for number in complete] if level < segments.TOP else []
+    return found
+
+
 @contextmanager
 def simulated() -> Iterator[None]:
     """Short segments; a clock that never shows the same time twice; a repeat that differs is an error."""
     ticks = itertools.count()
-    clock, segment = watersmeet.runtime.perf_counter, watersmeet.state.store.SEGMENT
+    clock, sizes = watersmeet.runtime.perf_counter, (segments.SEGMENT, segments.FOLD)
     watersmeet.runtime.perf_counter = lambda: float(next(ticks) ** 2)  # type: ignore[assignment]
-    watersmeet.state.store.SEGMENT = SEGMENT
+    segments.SEGMENT, segments.FOLD = SEGMENT, FOLD
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             yield
     finally:
-        watersmeet.runtime.perf_counter, watersmeet.state.store.SEGMENT = clock, segment
+        watersmeet.runtime.perf_counter = clock
+        segments.SEGMENT, segments.FOLD = sizes
 
 
 def replay_command(operator: str, seed: int) -> str:

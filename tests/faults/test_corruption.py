@@ -26,7 +26,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-import watersmeet.state.store
+import watersmeet.state.segments
 from tests.conformance.cases import CASES
 from watersmeet.errors import CorruptStateError, StateDirError, StateError
 from watersmeet.metrics import Metrics
@@ -66,7 +66,7 @@ class World:
         record_join("test", directory, plan)
         for manifest in newest_manifests(directory):
             batches = [entry["batch"] for entry in metrics_history(directory, manifest)]
-            first = 0 if (folder / PART / "metrics-000000.json").exists() else 4
+            first = 0 if (folder / PART / "metrics-0-000000.json").exists() else 4
             assert batches == list(range(first, manifest.version + 1))
         if (folder / "master").exists():
             registered_joins(str(folder / "master"))
@@ -99,9 +99,9 @@ class World:
 
 @pytest.fixture(scope="module", autouse=True)
 def short_segments() -> Iterator[None]:
-    before, watersmeet.state.store.SEGMENT = watersmeet.state.store.SEGMENT, 4
+    before, watersmeet.state.segments.SEGMENT = watersmeet.state.segments.SEGMENT, 4
     yield
-    watersmeet.state.store.SEGMENT = before
+    watersmeet.state.segments.SEGMENT = before
 
 
 @functools.cache
@@ -248,7 +248,7 @@ NEWEST = f"{PART}/v-{DONE - 1:012d}.json"
 
 @pytest.mark.parametrize(
     "changes",
-    [{"version": DONE - 2}, {"partition": 1}, {"query": "another"}, {"format": 2}, {"runs": None}, {"surprise": 1}],
+    [{"version": DONE - 2}, {"partition": 1}, {"query": "another"}, {"format": 3}, {"runs": None}, {"surprise": 1}],
     ids=str,
 )
 def test_a_manifest_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
@@ -267,12 +267,12 @@ def test_a_document_of_the_table_that_belongs_elsewhere(changes: dict[str, Any])
         made.use(folder)
 
 
-@pytest.mark.parametrize("field", ["rows", "stored_rows", "length", "pages", "live"])
+@pytest.mark.parametrize("field", ["rows", "stored_rows", "length", "shares", "live"])
 def test_a_manifest_that_claims_too_much_fails_at_once(field: str) -> None:
     made = world("two streams")
     body = unseal(read(made, NEWEST), "test")
     index = next(i for i, entry in enumerate(body["runs"]) if entry["tier"] == "spilled")
-    huge: dict[str, Any] = {"pages": [[0, 1 << 60]], "live": [[0, 1 << 60]]}
+    huge: dict[str, Any] = {"shares": [[0, 1, 1 << 60]], "live": [[0, 1 << 60]]}
     body["runs"][index] |= {field: huge.get(field, 1 << 60)}
     folder = damaged(made, {NEWEST: seal(body)})
     before = pa.total_allocated_bytes()

@@ -85,4 +85,4 @@ class History:
     def _entries(self, manifest: Manifest, last: int) -> list[dict[str, Any]]:
         """The entries after batch `last`: usually all in the manifest, else finished segments are read too."""
         begins = int(manifest.history[0]["batch"]) if manifest.history else manifest.version + 1
-        return manifest.history if begins <= last + 1 else metrics_history(self.directory, manifest)
+        return manifest.history if begins <= last + 1 else metrics_history(self.directory, manifest, last)

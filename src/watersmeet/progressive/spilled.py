@@ -32,13 +32,20 @@ class Segment:
 
     run: Run
     bucket: int
-    pages: tuple[int, ...]
-    rows: int
+
+    @property
+    def pages(self) -> int:
+        """How many pages it has."""
+        return len(self.run.places[self.bucket].pages)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.run.places[self.bucket].rows
 
     def read(self) -> Iterator[pa.Table]:
         """The pages, in hash order."""
-        for index in self.pages:
-            yield self.run.data.page(index)
+        return self.run.read(self.bucket)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,6 @@ class SpilledRows:
         self.units: list[list[Unit]] = [[] for _ in range(buckets)]
         self.counts: Counts = np.zeros((2, buckets), np.int64)
         self.next_serial = 0
-        self._directories: dict[int, dict[int, tuple[tuple[int, ...], int]]] = {}
         self._extents: dict[tuple[int, int], tuple[int, int]] = {}
 
     def restore(self, runs: Iterable[Run], saved: dict[str, Any]) -> None:
@@ -108,8 +114,7 @@ class SpilledRows:
 
     def segment(self, serial: int, bucket: int) -> Segment:
         """A bucket's share of a run."""
-        pages, rows = self._directory(serial)[bucket]
-        return Segment(self.runs[serial], bucket, pages, rows)
+        return Segment(self.runs[serial], bucket)
 
     def segments(self, index: int, bucket: int) -> list[Segment]:
         """All segments of one input in a bucket, the oldest first."""
@@ -121,7 +126,7 @@ class SpilledRows:
         known = self._extents.get((index, bucket))
         if known is None:
             segments = self.segments(index, bucket)
-            known = len(segments), sum(len(segment.pages) for segment in segments)
+            known = len(segments), sum(segment.pages for segment in segments)
             self._extents[index, bucket] = known
         return known
 
@@ -155,20 +160,7 @@ class SpilledRows:
 
     def _drop(self, serial: int, bucket: int) -> None:
         run = self.runs[serial].without_bucket(bucket)
-        del self._directory(serial)[bucket]
         if run.rows:
             self.runs[serial] = run
         else:
             del self.runs[serial]
-            del self._directories[serial]
-
-    def _directory(self, serial: int) -> dict[int, tuple[tuple[int, ...], int]]:
-        if serial not in self._directories:
-            run = self.runs[serial]
-            found: dict[int, list[int]] = {}
-            for index, page in enumerate(run.pages):
-                found.setdefault(page.bucket, []).append(index)
-            self._directories[serial] = {
-                bucket: (tuple(pages), sum(run.pages[index].rows for index in pages)) for bucket, pages in found.items()
-            }
-        return self._directories[serial]

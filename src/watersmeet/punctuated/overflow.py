@@ -48,10 +48,8 @@ class Overflow:
         if self._disk is None:
             self._disk = {name: np.zeros(self.buckets.count, np.int64) for name in self.schemas}
             for run in self.runs:
-                gone = set(run.attributes["gone"])
-                for page in run.pages:
-                    if page.bucket not in gone:
-                        self._disk[_owner(run)][page.bucket] += page.rows
+                for bucket, place in run.places.items():
+                    self._disk[_owner(run)][bucket] += place.rows
         return self._disk[name]
 
     @property
@@ -88,7 +86,7 @@ class Overflow:
 
     def pages(self, bucket: int) -> int:
         """How many pages a merge of the bucket reads."""
-        return sum(len(run.pages_of(bucket)) for run in self._with(bucket))
+        return sum(len(run.places[bucket].pages) for run in self._with(bucket))
 
     def write(self, tables: Mapping[str, pa.Table], batch: int, *, new_generation: bool = True) -> int:
         """Spill hash-sorted rows of both inputs as one generation; returns how many."""
@@ -97,7 +95,7 @@ class Overflow:
         for name, table in tables.items():
             if table.num_rows:
                 pages = cut_into_pages(table, self.buckets)
-                span: dict[str, Any] = {"oldest": batch, "newest": batch, "generation": self.generation, "gone": []}
+                span: dict[str, Any] = {"oldest": batch, "newest": batch, "generation": self.generation}
                 self.runs.append(self.space.spill(f"{name}.spilled", pages, **span))
                 rows += table.num_rows
         self._disk = None
@@ -105,14 +103,8 @@ class Overflow:
 
     def retire(self, bucket: int) -> None:
         """Forget a bucket's pages; a run is let go when none of its buckets is left."""
-        kept = []
-        for run in self.runs:
-            gone = {*run.attributes["gone"], bucket}
-            if run in self._with(bucket):
-                run = run.with_attributes(gone=sorted(gone))
-            if {page.bucket for page in run.pages} - set(run.attributes["gone"]):
-                kept.append(run)
-        self.runs, self._disk = kept, None
+        left = (run.without_bucket(bucket) for run in self.runs)
+        self.runs, self._disk = [run for run in left if run.rows], None
 
     def slices(self, bucket: int, resident: Mapping[str, pa.Table]) -> Iterator[Generations]:
         """A bucket's generations in hash order, a stretch of the hash at a time."""
@@ -144,11 +136,7 @@ class Overflow:
         return [np.uint64(low + (high - low) * i // count) for i in range(1, count)]
 
     def _with(self, bucket: int) -> list[Run]:
-        return [
-            run
-            for run in self.runs
-            if bucket not in run.attributes["gone"] and any(page.bucket == bucket for page in run.pages)
-        ]
+        return [run for run in self.runs if bucket in run.places]
 
     def save(self) -> tuple[list[Run], dict[str, Any]]:
         """Runs and values."""

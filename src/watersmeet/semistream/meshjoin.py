@@ -1,6 +1,6 @@
 """MESHJOIN: the table goes by in a fixed order, every row waits for one whole cycle, chunks may hold any rows.
 
-Semantics     a row that enters at step e is joined with the chunks of the steps e .. e + k - 1, that is with every chunk
+Semantics     a row that enters at step e is joined with the chunks of the steps e .. e + k - 1, that is with each chunk
               once, and leaves. Steps are counted for ever; step s reads chunk s mod k.
 Cost          per step: one chunk, probed with all rows that wait; a batch makes ceil(k / `max_delay`) steps.
 State         a store of waiting rows with `_entry` and `_ats`; where it matters, flags for rows that have found their

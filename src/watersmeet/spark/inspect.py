@@ -111,17 +111,17 @@ def _holdings(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
 
 
 def _by_bucket(run: RunEntry) -> Iterator[tuple[int | None, int, int]]:
-    """A run's rows and bytes by bucket, as far as its page directory tells."""
-    if not run.pages:
+    """A run's rows and bytes by bucket, as far as its shares tell."""
+    if not run.shares:
         yield None, run.rows, run.nbytes
         return
     live = run.live if run.live is not None else [[0, run.stored_rows]]
     rows: dict[int, int] = {}
-    starts = accumulate((page_rows for _, page_rows in run.pages), initial=0)
-    for (bucket, page_rows), start in zip(run.pages, starts, strict=False):
-        there = sum(max(0, min(stop, start + page_rows) - max(begin, start)) for begin, stop in live)
+    starts = accumulate((stored for _, _, stored in run.shares), initial=0)
+    for (bucket, _, stored), start in zip(run.shares, starts, strict=False):
+        there = sum(max(0, min(stop, start + stored) - max(begin, start)) for begin, stop in live)
         if there:
-            rows[bucket] = rows.get(bucket, 0) + there
+            rows[bucket] = there
     total = sum(rows.values())
     shared = [run.nbytes * upto // total for upto in accumulate(rows.values(), initial=0)] if total else []
     for i, (bucket, count) in enumerate(rows.items()):

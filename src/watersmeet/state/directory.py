@@ -255,6 +255,12 @@ def unseal(content: bytes, name: str) -> dict[str, Any]:
     return body
 
 
+def unseal_all(content: bytes, name: str) -> list[dict[str, Any]]:
+    """The documents of a file that holds several, one after the other."""
+    lines = content.splitlines(keepends=True)
+    return [unseal(b"".join(lines[at : at + 2]), name) for at in range(0, len(lines), 2)]
+
+
 def check_fields(body: dict[str, Any], name: str, *fields: str) -> None:
     """Refuse a document, whole as it may be, that is not what its name says."""
     missing = [field for field in fields if field not in body]

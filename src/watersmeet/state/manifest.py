@@ -1,8 +1,8 @@
 """Manifests: one JSON document per partition and batch that says which runs are alive and what was counted.
 
 A version exists when its manifest does. The digest covers what is determined by the batch; file names and timings stand
-beside it. `history` holds the metrics of the batches since the last multiple of `SEGMENT`; a full segment is written to
-a file of its own, so that a manifest stays small and the history outlives the manifests.
+beside it. Nothing in it grows with the number of batches: of the metrics it carries those of the last few (see
+`segments`), of a spilled run how many pages and rows each bucket has.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import xxhash
 
 from watersmeet.errors import CorruptStateError, StateFormatError
 from watersmeet.state.directory import plain_json, seal, unseal
-from watersmeet.state.run import Page, Run, RunData
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.run import Run, RunData, Share
 
-FORMAT = 1
-SEGMENT = 32
+FORMAT = 2
 MOST_ROWS_PER_BYTE = 8 * 255  # one bit each, compressed as well as LZ4 can
 
 
@@ -36,9 +36,10 @@ class RunEntry:
     oldest: int
     newest: int
     hash_sum: int
-    pages: list[list[int]]
+    shares: list[list[int]]  # bucket, pages, rows
     attributes: dict[str, Any]
     live: list[list[int]] | None
+    facts: dict[str, Any]  # those that are not what they are by default
     stored_rows: int
     verified: str  # the session that wrote the file or has checked every byte of it
 
@@ -47,8 +48,9 @@ class RunEntry:
         """The entry of a run stored in `file`."""
         return cls(
             file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
-            [[page.bucket, page.rows] for page in run.pages], dict(run.attributes),
-            None if run.live is None else [list(bounds) for bounds in run.live], run.stored_rows, verified,
+            [[share.bucket, share.pages, share.rows] for share in run.shares], dict(run.attributes),
+            None if run.live is None else [list(bounds) for bounds in run.live], run.facts(), run.stored_rows,
+            verified,
         )  # fmt: skip
 
     def adds_up(self) -> bool:
@@ -59,7 +61,7 @@ class RunEntry:
             0 <= self.stored_rows <= MOST_ROWS_PER_BYTE * self.length
             and bounds == sorted(bounds)
             and self.rows == sum(stop - start for start, stop in live)
-            and (self.tier != "spilled" or self.stored_rows == sum(rows for _, rows in self.pages))
+            and (self.tier != "spilled" or self.stored_rows == sum(rows for _, _, rows in self.shares))
         )
 
     def run(self, data: RunData) -> Run:
@@ -73,10 +75,26 @@ class RunEntry:
             newest=self.newest,
             hash_sum=self.hash_sum,
             tier="spilled" if self.tier == "spilled" else "resident",
-            pages=tuple(Page(bucket, rows) for bucket, rows in self.pages),
+            shares=tuple(Share(*share) for share in self.shares),
             attributes=self.attributes,
             live=None if self.live is None else tuple((start, stop) for start, stop in self.live),
+            **self.facts,
         )
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A side table as a manifest lists it; `store` is empty for one of the operator's own."""
+
+    store: str
+    name: str
+    file: str
+    length: int
+    checksum: str
+    rows: int
+    nbytes: int
+    content: int
+    verified: str
 
 
 @dataclass
@@ -90,9 +108,12 @@ class Manifest:
     join: str = ""  # id of the join, new each time it is built; empty in process
     attempt: str = ""  # the task attempt that wrote the version
     runs: list[RunEntry] = field(default_factory=list)
+    tables: list[TableEntry] = field(default_factory=list)
+    stores: list[dict[str, Any]] = field(default_factory=list)  # name, input, rows and values of each
     values: dict[str, Any] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     finished: bool = False
+    accounts: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     repeats: int = 0  # batches whose second attempt differed from the first
     digest: str = ""
@@ -100,7 +121,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The sealed document."""
-        return seal({**self.__dict__, "runs": [run.__dict__ for run in self.runs]})
+        listed = {name: [entry.__dict__ for entry in getattr(self, name)] for name in ("runs", "tables")}
+        return seal({**self.__dict__, **listed})
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Manifest:
@@ -109,16 +131,17 @@ class Manifest:
         check_format(body, name)
         try:
             runs = [RunEntry(**entry) for entry in body.pop("runs")]
-            return cls(runs=runs, **body)
+            tables = [TableEntry(**entry) for entry in body.pop("tables")]
+            return cls(runs=runs, tables=tables, **body)
         except (TypeError, KeyError, AttributeError) as error:
             raise CorruptStateError(
                 f"state file {name}", expected="a manifest", found=str(error), hint="Restore it from a copy."
             ) from error
 
 
-def digest_of(runs: list[Run], values: dict[str, Any], metrics: dict[str, Any]) -> str:
+def digest_of(state: OperatorState, metrics: dict[str, Any]) -> str:
     """A digest of everything that a repeated batch must reproduce."""
-    content = {"runs": [run.digest() for run in runs], "values": values, "metrics": metrics}
+    content = {**state.digest(), "metrics": metrics}
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True, default=plain_json).encode())
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class StoreState:
 
     name: str
     input: str
+    rows: int
     runs: list[Run]
     tables: dict[str, SideTable]
     values: dict[str, Any]
@@ -190,11 +192,13 @@ class RowStore:
 
     def pages(self, run: Run, buckets: Iterable[int] | None = None) -> Iterator[Part]:
         """The pages of a spilled run, or of some of its buckets, read one at a time."""
-        assert self.buckets is not None
-        starts = np.cumsum([0, *(page.rows for page in run.pages)])
-        for bucket in range(self.buckets.count) if buckets is None else buckets:
-            for index in run.pages_of(int(bucket)):
-                yield Part(self, run, run.data.page(index), int(starts[index]))
+        for bucket in run.places if buckets is None else buckets:
+            place = run.places.get(int(bucket))
+            start = place.start if place else 0
+            for index in place.pages if place else ():
+                table = run.data.page(index)
+                yield Part(self, run, table, start)
+                start += table.num_rows
 
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
@@ -400,7 +404,13 @@ class RowStore:
             "time_from": _least(run.time_from for run in runs),
             "time_to": _most(run.time_to for run in runs),
         }
-        return self.space.spill(self.name, pages(), oldest=oldest, newest=newest, id=self.take_id(), **facts)
+        written = pages()
+        first = next(written, None)
+        if first is None:  # all rows were dead
+            return resident_run(self.name, self.schema.empty_table(), oldest=oldest, newest=newest)
+        return self.space.spill(
+            self.name, chain([first], written), oldest=oldest, newest=newest, id=self.take_id(), **facts
+        )
 
     def _sorted(self, tables: list[pa.Table], order: Order) -> pa.Table:
         tables = [table for table in tables if table.num_rows]
@@ -471,7 +481,7 @@ class RowStore:
             values["bucket_rows"] = self.bucket_rows.tolist()
         if isinstance(self.rule, Horizon):
             values["horizon"] = [self.rule.time, self.rule.reason]
-        return StoreState(self.name, self.input, list(self.runs), tables, values)
+        return StoreState(self.name, self.input, self.rows, list(self.runs), tables, values)
 
     def restore(self, state: StoreState) -> None:
         """Take up what `save` returned; nothing is read."""

@@ -4,7 +4,7 @@
     spilled     pages: record batches of bounded size in hash order, compressed, each within one bucket
 
         page      0     1     2     3     4
-        bucket    0     0     1     3     3        pages_of(3) = [3, 4]; bucket 2 has no rows
+        bucket    0     0     1     3     3        shares: (0, 2 pages), (1, 1 page), (3, 2 pages)
 
 Rows can leave a stored run (flushed, merged elsewhere) without a rewrite: `live` lists the ranges that are still
 there, and `rows` and `nbytes` count only those.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -47,10 +48,33 @@ class RunData(Protocol):
 
 
 @dataclass(frozen=True)
-class Page:
-    """One page of a spilled run."""
+class Share:
+    """A bucket's share of a spilled run."""
 
     bucket: int
+    pages: int
+    rows: int
+
+
+def shares(pages: Iterable[tuple[int, int]]) -> tuple[Share, ...]:
+    """The shares of pages that are given with their bucket and rows, buckets ascending.
+
+    >>> shares([(0, 8), (0, 3), (2, 5)])
+    (Share(bucket=0, pages=2, rows=11), Share(bucket=2, pages=1, rows=5))
+    """
+    found: dict[int, Share] = {}
+    for bucket, rows in pages:
+        before = found.get(bucket, Share(bucket, 0, 0))
+        found[bucket] = Share(bucket, before.pages + 1, before.rows + rows)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a bucket's share lies in a run: its pages, and its rows from `start` on."""
+
+    pages: range
+    start: int
     rows: int
 
 
@@ -66,7 +90,7 @@ class Run:
     newest: int
     hash_sum: int
     tier: Tier = "resident"
-    pages: tuple[Page, ...] = ()
+    shares: tuple[Share, ...] = ()  # of the buckets, as stored
     attributes: Mapping[str, Any] = field(default_factory=dict)
     live: tuple[tuple[int, int], ...] | None = None  # None: all rows are there
     id: int = 0  # counts up within a store; rewritten rows get a new run
@@ -96,17 +120,20 @@ class Run:
         """The hash column."""
         return hashes_of(self.table)
 
-    def pages_of(self, bucket: int) -> list[int]:
-        """The live pages of a bucket, in hash order."""
-        found = [index for index, page in enumerate(self.pages) if page.bucket == bucket]
-        if found and self.live is not None:
-            start = sum(page.rows for page in self.pages[: found[0]])
-            return found if any(low <= start < high for low, high in self.live) else []
+    @cached_property
+    def places(self) -> dict[int, Place]:
+        """Where each bucket of a spilled run is; buckets that were dropped are not."""
+        found, page, start = {}, 0, 0
+        for share in self.shares:
+            if self.live is None or any(low <= start < high for low, high in self.live):
+                found[share.bucket] = Place(range(page, page + share.pages), start, share.rows)
+            page, start = page + share.pages, start + share.rows
         return found
 
     def read(self, bucket: int) -> Iterator[pa.Table]:
         """A spilled run's rows of one bucket, page by page in hash order."""
-        for index in self.pages_of(bucket):
+        place = self.places.get(bucket)
+        for index in place.pages if place else ():
             yield self.data.page(index)
 
     def slice_of(self, bucket: int, buckets: Buckets) -> pa.Table:
@@ -128,10 +155,8 @@ class Run:
 
     def without_bucket(self, bucket: int) -> Run:
         """A spilled run less the pages of one bucket."""
-        ends = np.cumsum([page.rows for page in self.pages])
-        found = self.pages_of(bucket)
-        ranges = [(int(ends[found[0]]) - self.pages[found[0]].rows, int(ends[found[-1]]))] if found else []
-        return self.without(ranges)
+        place = self.places.get(bucket)
+        return self if place is None else self.without([(place.start, place.start + place.rows)])
 
     @property
     def stored_rows(self) -> int:
@@ -142,9 +167,12 @@ class Run:
         """The same rows under other attributes."""
         return replace(self, attributes={**self.attributes, **attributes})
 
+    def facts(self) -> dict[str, Any]:
+        """What the store and its layout know of the run, where it is not what it is by default."""
+        return {name: value for name in FACTS if (value := getattr(self, name)) != getattr(Run, name)}
+
     def digest(self) -> list[Any]:
         """What two equal runs have in common, whatever the order of rows with equal hashes."""
-        pages = [[page.bucket, page.rows] for page in self.pages]
         return [
             self.label,
             self.tier,
@@ -153,7 +181,7 @@ class Run:
             self.oldest,
             self.newest,
             self.hash_sum,
-            pages,
+            [[share.bucket, share.pages, share.rows] for share in self.shares],
             dict(self.attributes),
             self.live,
             [getattr(self, name) for name in FACTS],

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
-from watersmeet.state.run import InMemory, Page, Run, hash_sum, typed
+from watersmeet.state.run import InMemory, Run, hash_sum, shares, typed
 
 BucketPage = tuple[int, pa.Table]  # a bucket, and some of its rows in hash order
 
@@ -60,7 +60,7 @@ class MemorySpace:
             newest=newest,
             hash_sum=sum(hash_sum(table) for table in tables) % (1 << 64),
             tier="spilled",
-            pages=tuple(Page(bucket, table.num_rows) for bucket, table in kept),
+            shares=shares((bucket, table.num_rows) for bucket, table in kept),
             **typed(attributes),
         )
 

@@ -3,7 +3,7 @@
     part-00003/
       v-000000000042.json                    manifest: a version exists when this file does
       run-000000000042-<attempt>-0.arrow     a run first written in batch 42
-      metrics-000000.json                    a finished segment of the history
+      metrics-0-000005.json                  finished batches' metrics (see `segments`)
 
 Run files are written first, the manifest last and in one piece. Two attempts of a batch write files of their own and
 equal manifests, so it does not matter which of them comes last. The last `KEEP` versions stay, because Spark may repeat
@@ -17,6 +17,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +25,13 @@ import pyarrow as pa
 from watersmeet.arrow import data_bytes
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.metrics import Metrics
-from watersmeet.state.directory import StateDir, seal
-from watersmeet.state.manifest import FORMAT, SEGMENT, Manifest, RunEntry, digest_of
-from watersmeet.state.run import Page, Run, hash_sum, typed
+from watersmeet.state.directory import StateDir
+from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import StoreState
+from watersmeet.state.run import Run, hash_sum, shares, typed
+from watersmeet.state.segments import Segments
+from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import BucketPage, SpillWriter
 from watersmeet.state.stored_run import PageReaders, StoredRun, corrupt
 
@@ -34,7 +39,6 @@ KEEP = 3
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
-_TEMPORARY_SEGMENT = re.compile(r"\.metrics-(\d{6})\.json\.\w+\.tmp$")
 
 
 class FileSpace:
@@ -68,6 +72,13 @@ class FileSpace:
         data = self._write(run.table.schema, [_single_batch(run.table)], None)
         return replace(run, data=replace(data, rows=run.stored_rows))
 
+    def store_table(self, table: SideTable) -> StoredRun:
+        """Write a side table that has no file yet."""
+        if isinstance(table.data, StoredRun):
+            return table.data
+        written = self._write(table.table.schema, [_single_batch(table.table)], None)
+        return replace(written, rows=table.rows)
+
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
         name = self._next_name()
         length, checksum = self.directory.write_arrow(name, schema, batches, compression)
@@ -82,18 +93,18 @@ class _FileWriter:
     def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema, readers: PageReaders) -> None:
         self.directory, self.name, self.label, self.readers = directory, name, label, readers
         self.file = directory.arrow_writer(name, schema, "lz4")
-        self.pages: list[Page] = []
+        self.pages: list[tuple[int, int]] = []
         self.nbytes = self.hash_sum = 0
 
     def add(self, bucket: int, page: pa.Table) -> None:
-        self.pages.append(Page(bucket, page.num_rows))
+        self.pages.append((bucket, page.num_rows))
         self.nbytes += data_bytes(page)
         self.hash_sum += hash_sum(page)
         self.file.write(_single_batch(page))
 
     def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
         length, checksum = self.file.close()
-        rows = sum(page.rows for page in self.pages)
+        rows = sum(rows for _, rows in self.pages)
         return Run(
             label=self.label,
             data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False, readers=self.readers),
@@ -103,7 +114,7 @@ class _FileWriter:
             newest=newest,
             hash_sum=self.hash_sum % (1 << 64),
             tier="spilled",
-            pages=tuple(self.pages),
+            shares=shares(self.pages),
             **typed(attributes),
         )
 
@@ -116,6 +127,7 @@ class PartitionStore:
         self.partition = partition
         self.folder = f"part-{partition:05d}"
         self.readers = PageReaders()
+        self.segments = Segments(directory, self.folder)
 
     def versions(self) -> list[int]:
         """The versions that exist, oldest first."""
@@ -159,21 +171,41 @@ class PartitionStore:
             raise self._shared()
         return manifest
 
-    def runs(self, manifest: Manifest, session: str) -> list[Run]:
-        """A manifest's runs. What an earlier run of the query wrote is checked byte for byte when it is first read."""
-        runs = []
+    def state(self, manifest: Manifest, session: str) -> OperatorState:
+        """A version's state. What an earlier run of the query wrote is checked byte for byte when it is first read."""
+        runs: dict[str, list[Run]] = {}
         for entry in manifest.runs:
-            name = f"{self.folder}/{entry.file}"
             if not entry.adds_up():
                 where = self.directory.path(self._manifest_name(manifest.version))
                 raise corrupt(where, f"an account of {entry.file} that adds up", f"{entry.stored_rows} rows")
-            verify = entry.verified != session
-            data = StoredRun(
-                self.directory, name, entry.length, entry.checksum, entry.stored_rows, verify, self.readers
-            )
-            data.check_length()
-            runs.append(entry.run(data))
-        return runs
+            runs.setdefault(entry.label, []).append(entry.run(self._data(entry, entry.stored_rows, session)))
+        tables: dict[str, dict[str, SideTable]] = {}
+        for table in manifest.tables:
+            data = self._data(table, table.rows, session)
+            found = SideTable(data, table.rows, table.nbytes, table.content)
+            tables.setdefault(table.store, {})[table.name] = found
+        stores = [
+            StoreState(**saved, runs=runs.pop(saved["name"], []), tables=tables.get(saved["name"], {}))
+            for saved in manifest.stores
+        ]
+        loose = [run for group in runs.values() for run in group]
+        return OperatorState(
+            loose,
+            manifest.values,
+            stores,
+            tables.get("", {}),
+            manifest.history,
+            manifest.ended,
+            manifest.finished,
+            manifest.accounts,
+        )
+
+    def _data(self, entry: RunEntry | TableEntry, rows: int, session: str) -> StoredRun:
+        name = f"{self.folder}/{entry.file}"
+        verify = entry.verified != session
+        data = StoredRun(self.directory, name, entry.length, entry.checksum, rows, verify, self.readers)
+        data.check_length()
+        return data
 
     def space(self, batch: int, attempt: str) -> FileSpace:
         """Room for one attempt's run files."""
@@ -182,43 +214,61 @@ class PartitionStore:
     def commit(
         self,
         manifest: Manifest,
-        runs: list[Run],
+        state: OperatorState,
         space: FileSpace,
         metrics: Metrics,
         timings: dict[str, float],
         clock: int,
     ) -> Manifest:
-        """Write the runs that have no file yet, then the manifest: from then on the version exists."""
-        stored = [space.store(run) for run in runs]
+        """Write what has no file yet, then the manifest: from then on the version exists."""
+        started = perf_counter()
+        self._list(manifest, state, space)
+        timings["store"] = perf_counter() - started
         deterministic = metrics.as_dict()
         entry = {"batch": manifest.version, "time": clock, **deterministic, "timings": timings}
-        entry["resident_bytes"] = sum(run.nbytes for run in stored if run.tier == "resident")
-        entry["spilled_bytes"] = sum(run.nbytes for run in stored if run.tier == "spilled")
-        entry["state_rows"] = sum(run.rows for run in stored)
-        manifest.runs = [self._entry(run, manifest.session) for run in stored]
-        manifest.digest = digest_of(stored, manifest.values, deterministic)
+        resident = [run.nbytes for run in state.all_runs if run.tier == "resident"]
+        entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.all_tables)
+        entry["spilled_bytes"] = sum(run.nbytes for run in state.all_runs if run.tier == "spilled")
+        entry["state_rows"] = sum(run.rows for run in state.runs) + sum(store.rows for store in state.stores)
+        manifest.digest = digest_of(state, deterministic)
         earlier = self._earlier(manifest.version)
         if earlier is not None:
             manifest.repeats = self._repeats(manifest, earlier)
             if earlier.digest == manifest.digest:  # the next batch may have read these timings already: they stay
                 entry["timings"] = dict(earlier.history[-1]["timings"])
         entry["repeats"] = manifest.repeats
-        if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
-            manifest.history = []
-        manifest.history = [*manifest.history, entry]
-        if manifest.version % SEGMENT == SEGMENT - 1:
-            number = manifest.version // SEGMENT
-            segment = {"format": FORMAT, "segment": number, "history": manifest.history}
-            self.directory.publish(f"{self.folder}/metrics-{number:06d}.json", seal(segment))
+        manifest.history = self.segments.add(manifest.history, entry)
         self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
         return manifest
+
+    def _list(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
+        """Write the runs and side tables of a state, and enter them in the manifest."""
+        manifest.values, manifest.ended = state.values, state.ended
+        manifest.finished, manifest.accounts = state.finished, state.accounts
+        manifest.runs = [self._entry(space.store(run), manifest.session) for run in state.all_runs]
+        manifest.stores = [
+            {"name": store.name, "input": store.input, "rows": store.rows, "values": store.values}
+            for store in state.stores
+        ]
+        owned = [(store.name, store.tables) for store in state.stores] + [("", state.tables)]
+        for store, tables in owned:
+            for name, table in tables.items():
+                data = space.store_table(table)
+                verified = "" if data.verify else manifest.session
+                entry = TableEntry(
+                    store, name, data.name.rpartition("/")[2], data.length, data.checksum,
+                    table.rows, table.nbytes, table.content, verified,
+                )  # fmt: skip
+                manifest.tables.append(entry)
 
     def collect(self, newest: int) -> None:
         """Delete versions older than the last `KEEP`, and run files of that age that no kept version names."""
         horizon = newest - KEEP
         names = self.directory.list(self.folder)
         versions = {int(match[1]): name for name in names if (match := _MANIFEST.match(name))}
-        alive = {entry.file for version in versions if version > horizon for entry in self.manifest(version).runs}
+        kept = [self.manifest(version) for version in versions if version > horizon]
+        alive = {run.file for manifest in kept for run in manifest.runs}
+        alive |= {table.file for manifest in kept for table in manifest.tables}
         for version, name in versions.items():
             if version <= horizon:
                 self.directory.delete(f"{self.folder}/{name}")
@@ -226,6 +276,8 @@ class PartitionStore:
             written = _batch_of(name)
             if written is not None and written <= horizon and name not in alive:
                 self.directory.delete(f"{self.folder}/{name}")
+        for name in self.segments.obsolete(names, horizon):
+            self.directory.delete(f"{self.folder}/{name}")
 
     def _manifest_name(self, version: int) -> str:
         return f"{self.folder}/v-{version:012d}.json"
@@ -292,11 +344,8 @@ class PartitionStore:
 
 def _batch_of(name: str) -> int | None:
     """The batch in which a run file, or a file that a dead attempt left half-made, was written; None for others."""
-    if match := _RUN.match(name) or _TEMPORARY.match(name):
-        return int(match[1])
-    if match := _TEMPORARY_SEGMENT.match(name):
-        return (int(match[1]) + 1) * SEGMENT - 1
-    return None
+    match = _RUN.match(name) or _TEMPORARY.match(name)
+    return int(match[1]) if match else None
 
 
 def _single_batch(table: pa.Table) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from watersmeet.operator import Operator, OperatorState, advance
+from watersmeet.operator import Operator, advance, resume, saved
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan
 from watersmeet.runtime import run_batch
@@ -50,20 +50,12 @@ def run_in_memory(plan: JoinPlan, script: Script, *, constant_hash: bool = False
     for number, arrival in enumerate(script):
         if reload and number:
             fresh = build(plan, space)
-            fresh.ended, fresh.finished = dict(operator.ended), operator.finished
-            fresh.restore(operator.save())
+            resume(fresh, saved(operator))
             outcome.operator = operator = fresh
         batch = batch_of(plan, number, arrival, constant_hash=constant_hash)
         outcome.per_batch.append(rows_of(advance(operator, batch)))
-        outcome.digests.append(state_digest(operator, operator.save()))
+        outcome.digests.append(digest_of(saved(operator), operator.metrics.as_dict()))
     return outcome
-
-
-def state_digest(operator: Operator, state: OperatorState) -> str:
-    """A digest of state and metrics that does not depend on the order of rows with equal hashes."""
-    runs = state.runs + [run for store in state.stores for run in store.runs]
-    values = {**state.values, "stores": [store.values for store in state.stores]}
-    return digest_of(runs, values, operator.metrics.as_dict())
 
 
 def run_stored(plan: JoinPlan, script: Script, directory: StateDir, *, repeat: bool = False) -> Outcome:

@@ -34,9 +34,7 @@ def stored(join: PunctuatedJoin, name: str) -> Counter[tuple[Any, ...]]:
     tables = [join.state.stored[name].living_table(run) for run in join.state.stored[name].runs]
     for run in join.state.overflow.runs:
         if run.label == f"{name}.spilled":
-            tables += [
-                run.data.page(i) for i, page in enumerate(run.pages) if page.bucket not in run.attributes["gone"]
-            ]
+            tables += [page for bucket in run.places for page in run.read(bucket)]
     for table in tables:
         rows.update(zip(*(table.column(column).to_pylist() for column in table.column_names[1:]), strict=True))
     return rows

@@ -61,5 +61,5 @@ def test_history_is_that_of_segments_and_of_the_newest_manifest(store: Partition
 def test_a_segment_of_a_batch_that_was_never_committed_is_not_shown(store: PartitionStore) -> None:
     newest = commit(store, 0, [])
     stray = {"format": FORMAT, "segment": 0, "history": [{**newest.history[0], "batch": batch} for batch in range(32)]}
-    store.directory.publish(f"{store.folder}/metrics-000000.json", seal(stray))
+    store.directory.publish(f"{store.folder}/metrics-0-000000.json", seal(stray))
     assert [entry["batch"] for entry in metrics_history(store.directory, newest)] == [0]

@@ -13,6 +13,7 @@ from watersmeet.errors import StateDirError, StateFormatError, StateMismatchErro
 from watersmeet.plan import InputSpec
 from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
 from watersmeet.state.identity import read_join, recorded_partitions, register_join
+from watersmeet.state.manifest import FORMAT
 from watersmeet.testing import make_plan
 
 PLAN = replace(make_plan("symmetric", options={"memory": 5}), partitions=4)
@@ -152,6 +153,6 @@ def test_a_record_of_a_newer_release(tmp_path: Path) -> None:
     directory = used(tmp_path)
     body = read_join(directory)
     assert body is not None
-    directory.publish(JOIN_FILE, seal({**body, "format": 2}))
-    with pytest.raises(StateFormatError, match="expected state format 1, found format 2"):
+    directory.publish(JOIN_FILE, seal({**body, "format": FORMAT + 1}))
+    with pytest.raises(StateFormatError, match=f"expected state format {FORMAT}, found format {FORMAT + 1}"):
         register_join("progressive_join", directory, PLAN)

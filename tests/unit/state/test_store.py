@@ -6,6 +6,7 @@ import json
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -16,8 +17,9 @@ from watersmeet.errors import CorruptStateError, MissingVersionError, StateForma
 from watersmeet.metrics import Metrics
 from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir, seal, unseal
-from watersmeet.state.manifest import SEGMENT, Manifest
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.run import Run, resident_run
+from watersmeet.state.segments import FOLD, SEGMENT, Segments
 from watersmeet.state.store import KEEP, PartitionStore
 from watersmeet.testing import Arrival, batch_of, make_plan, random_script
 from watersmeet.testing.arrivals import Row
@@ -145,12 +147,44 @@ def test_history_rolls_over_to_segments(tmp_path: Path) -> None:
     store = run_until(tmp_path, SEGMENT + 2)
     assert [entry["batch"] for entry in store.manifest(SEGMENT + 2).history] == [SEGMENT, SEGMENT + 1, SEGMENT + 2]
     (segment,) = files(tmp_path, "metrics-*.json")
-    assert segment.name == "metrics-000000.json"
+    assert segment.name == "metrics-0-000000.json"
     body = unseal(segment.read_bytes(), segment.name)
     assert [entry["batch"] for entry in body["history"]] == list(range(SEGMENT))
     first = body["history"][0]
     assert first["rows_in"] == {name: len(rows) for name, rows in SCRIPT[0].rows.items()}
     assert set(first["timings"]) >= {"load", "join", "store"}
+
+
+def test_segments_are_folded_so_that_their_files_stay_few(tmp_path: Path) -> None:
+    store = PartitionStore(StateDir(tmp_path), 0)
+    store.load(0, "q", "s")
+    history: list[dict[str, Any]] = []
+    for batch in range(2 * SEGMENT * FOLD * FOLD + SEGMENT + 3):
+        history = store.segments.add(history, {"batch": batch})
+        assert [entry["batch"] for entry in history] == list(range(batch - batch % SEGMENT, batch + 1))
+        for name in list(store.segments.obsolete(store.directory.list(store.folder), batch - KEEP)):
+            store.directory.delete(f"{store.folder}/{name}")
+        assert sorted(store.segments.read()) == list(range(batch + 1 - (batch + 1) % SEGMENT))
+        assert len(files(tmp_path, "metrics-*.json")) <= 3 * FOLD + 2
+    assert [path.name for path in files(tmp_path, "metrics-*.json")] == [
+        "metrics-0-000128.json",
+        "metrics-2-000000.json",
+        "metrics-2-000001.json",
+    ]
+    assert min(store.segments.read(after=2 * SEGMENT * FOLD * FOLD - 1)) == 2 * SEGMENT * FOLD * FOLD
+
+
+def test_a_folded_segment_that_lost_a_part_is_noticed(tmp_path: Path) -> None:
+    segments = Segments(StateDir(tmp_path), "part-00000")
+    segments.directory.make(segments.folder)
+    history: list[dict[str, Any]] = []
+    for batch in range(SEGMENT * FOLD):
+        history = segments.add(history, {"batch": batch})
+    folded = tmp_path / "part-00000" / "metrics-1-000000.json"
+    lines = folded.read_bytes().splitlines(keepends=True)
+    folded.write_bytes(b"".join(lines[2:]))
+    with pytest.raises(CorruptStateError, match=r"expected segments 0 to 7 of the history, found segments 1, 2, 3"):
+        segments.read()
 
 
 def test_timings_are_not_in_the_digest(tmp_path: Path) -> None:
@@ -280,11 +314,11 @@ def test_a_newer_format(tmp_path: Path) -> None:
     run_until(tmp_path, 3)
     (path,) = files(tmp_path, "v-*3.json")
     body = unseal(path.read_bytes(), path.name)
-    path.write_bytes(seal({**body, "format": 2, "a_field_of_the_future": 1}))
+    path.write_bytes(seal({**body, "format": 3, "a_field_of_the_future": 1}))
     with pytest.raises(StateFormatError) as error:
         advance(tmp_path, 4)
     assert str(error.value) == (
-        f"state file {path}: expected state format 1, found format 2. The state was written by another release of "
+        f"state file {path}: expected state format 2, found format 3. The state was written by another release of "
         "Watersmeet: use that one, or a newer one."
     )
 
