@@ -158,12 +158,7 @@ def test_ends_of_ranges_promise_what_was_said(session: SparkSession) -> None:
     assert pattern(session, "decimal(4,1)", wm.patterns.at_most(F.expr("2.25")))[2:] == (Decimal("2.3"), True, False)
     assert pattern(session, "string", wm.patterns.less_than("b"))[2:] == ("b", True, False)
     assert pattern(session, "int", wm.patterns.anything()) == (None, None, None, True, True)
-    for key_type, end in (
-        ("int", F.lit(2**40)),
-        ("tinyint", F.lit(-129)),
-        ("int", F.lit("abc")),
-        ("int", F.lit("2.5")),
-    ):
+    for key_type, said in (("int", 2**40), ("tinyint", -129), ("int", "abc"), ("int", "2.5")):
         for name in ("less_than", "at_least"):
             with pytest.raises(PySparkException, match=f"with values of type {key_type}"):
                 pattern(session, key_type, getattr(wm.patterns, name)(said))
