@@ -14,6 +14,7 @@ from watersmeet.state.directory import StateDir
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing import Arrival, batch_of, run_in_memory, run_stored
 from watersmeet.testing.cases import Case
+from watersmeet.testing.keys import ALL_KEYS, COMPOSITE, FLOATS, INTEGERS, STRINGS, Keys
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 SHAPES = {
@@ -26,6 +27,10 @@ SHAPES = {
     "always busy": {"idle_share": 0.0},
     "mostly idle": {"idle_share": 0.8, "batches": 20},
 }
+
+
+every_type = pytest.mark.parametrize("keys", [keys for keys in ALL_KEYS if keys is not INTEGERS], ids=str)
+hard_types = st.sampled_from([INTEGERS, STRINGS, COMPOSITE, FLOATS])
 
 
 def examples(count: int) -> int:
@@ -54,16 +59,26 @@ def test_exactly_once_for_awkward_keys(case: Case, shape: str) -> None:
 
 
 @every_case
+@every_type
+def test_exactly_once_for_every_type_of_key(case: Case, keys: Keys) -> None:
+    case = case.with_keys(keys)
+    script = case.random_script(3, batch_rows=9, idle_share=0.1)
+    assert run_in_memory(case.plan(), script).rows == case.expected(script)
+
+
+@every_case
 def test_hash_collisions_never_yield_a_wrong_row(case: Case) -> None:
-    for seed in range(4):
+    for seed, keys in enumerate([INTEGERS, STRINGS, COMPOSITE, FLOATS]):
+        case = case.with_keys(keys)
         script = case.random_script(seed)
         assert run_in_memory(case.colliding_plan(), script, constant_hash=True).rows == case.expected(script)
 
 
 @every_case
 @settings(max_examples=examples(6))
-@given(seed=st.integers(0, 2**32))
-def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int) -> None:
+@given(seed=st.integers(0, 2**32), keys=hard_types)
+def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int, keys: Keys) -> None:
+    case = case.with_keys(keys)
     script = case.random_script(seed)
     permuted = [arrival.permuted(seed) for arrival in script]
     first, second = run_in_memory(case.plan(), script), run_in_memory(case.plan(), permuted)
@@ -73,8 +88,9 @@ def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int) -> None
 
 @every_case
 @settings(max_examples=examples(6))
-@given(seed=st.integers(0, 2**32))
-def test_saved_state_is_the_whole_state(case: Case, seed: int) -> None:
+@given(seed=st.integers(0, 2**32), keys=hard_types)
+def test_saved_state_is_the_whole_state(case: Case, seed: int, keys: Keys) -> None:
+    case = case.with_keys(keys)
     script = case.random_script(seed)
     kept, reloaded = run_in_memory(case.plan(), script), run_in_memory(case.plan(), script, reload=True)
     assert kept.per_batch == reloaded.per_batch
@@ -82,16 +98,18 @@ def test_saved_state_is_the_whole_state(case: Case, seed: int) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("seed", range(3))
-def test_restart_after_every_batch(case: Case, seed: int, tmp_path: str) -> None:
+@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS, COMPOSITE])), ids=str)
+def test_restart_after_every_batch(case: Case, seed: int, keys: Keys, tmp_path: str) -> None:
+    case = case.with_keys(keys)
     script = case.random_script(seed, batches=12)
     stored = run_stored(case.plan(), script, StateDir(tmp_path))
     assert stored.per_batch == run_in_memory(case.plan(), script).per_batch
 
 
 @every_case
-@pytest.mark.parametrize("seed", range(2))
-def test_a_repeated_batch_gives_the_same_rows_and_state(case: Case, seed: int, tmp_path: str) -> None:
+@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS])), ids=str)
+def test_a_repeated_batch_gives_the_same_rows_and_state(case: Case, seed: int, keys: Keys, tmp_path: str) -> None:
+    case = case.with_keys(keys)
     script = case.random_script(seed, batches=12)
     once = run_stored(case.plan(), script, StateDir(f"{tmp_path}/once"))
     twice = run_stored(case.plan(), script, StateDir(f"{tmp_path}/twice"), repeat=True)

@@ -54,6 +54,23 @@ def failure(frame: DataFrame, checkpoint: Path) -> str:
     return re.sub(r"\s+", " ", str(error.value))
 
 
+def test_every_join_refuses_keys_with_a_collation(
+    source: Callable[..., DataFrame], spark: SparkSession, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    plain, collated = (source(f"collate(string(id), '{name}') as k", "id") for name in ("UTF8_BINARY", "UTF8_LCASE"))
+    table = spark.range(1).selectExpr("collate('A', 'UNICODE_CI') as k", "id as name")
+    joins: list[Callable[[], object]] = [
+        lambda: wm.progressive_join(plain, collated, "k", state),
+        lambda: wm.punctuated_join(collated, plain, "k", state, constraints=[wm.Ordered("left")]),
+        lambda: wm.window_join(collated, collated, "k", state, window="1 s"),
+        lambda: wm.multiway_join([plain, plain, collated], "k", state),
+        lambda: wm.prepare_master(table, "k", tmp_path / "master"),
+    ]
+    for join in joins:
+        assert "expected string keys with the collation UTF8_BINARY, found" in message(KeyTypeError, join)
+
+
 def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: SparkSession, tmp_path: Path) -> None:
     left, right = source("id as order_id", "id as amount"), source("id as order_id", "id as fee")
 

@@ -111,6 +111,49 @@ def test_patterns_reach_all_partitions_and_ranges_purge(spark: SparkSession, tmp
     assert held(tmp_path / "state", "state_rows.right") == 80
 
 
+LONG = "customer/europe/dep/"
+NUMBERED = {f"{LONG}{number:02d}{end}" for number in range(12) for end in ("", "\0", "é" * 20)}
+STRINGS = sorted({"", "\0", "a", LONG, f"{LONG}\uffff", f"{LONG}\U00010000"} | NUMBERED)
+
+
+@pytest.mark.parametrize(
+    ("on_violation", "constraints"),
+    [("drop", []), ("keep", []), ("raise", []), ("raise", [wm.Ordered("right")])],
+    ids=["drop", "keep", "raise", "ordered"],
+)
+def test_ranges_of_long_strings(
+    spark: SparkSession, tmp_path: Path, on_violation: Any, constraints: list[wm.Ordered]
+) -> None:
+    """A promise that grows with every batch and is always kept: nothing is dropped, everything before it is purged."""
+    left = Feed(spark, tmp_path / "left", "k string, a long")
+    right = Feed(spark, tmp_path / "right", "k string, b long")
+    ends = Feed(spark, tmp_path / "ends", "k string")
+    step = len(STRINGS) // 3
+    for number in range(3):
+        part = STRINGS[number * step : (number + 1) * step]
+        late = STRINGS[: number * step]  # for rows of the other input that came earlier
+        left.send(*({"k": key, "a": number} for key in part + late))
+        right.send(*({"k": key, "b": number} for key in part))
+        ends.send({"k": STRINGS[(number + 1) * step - 1]})
+    patterns = ends.stream.select(wm.patterns.less_than(F.col("k")).alias("k"))
+    joined = wm.punctuated_join(
+        left.stream,
+        right.stream,
+        on="k",
+        state_dir=tmp_path / "state",
+        constraints=constraints,
+        punctuations={} if constraints else {"right": patterns},
+        on_violation=on_violation,
+    )
+    run(joined, tmp_path)
+    found = rows(spark.read.parquet(str(tmp_path / "out")))
+    assert found == rows(left.batch.join(right.batch, "k"))
+    assert sum(found.values()) == step * 6
+    assert held(tmp_path / "state", "state_rows.right") == step * 3
+    # Each partition knows the order of its own keys only; the punctuations reach both.
+    assert held(tmp_path / "state", "state_rows.left") in ((1, 2) if constraints else (1,))
+
+
 def test_propagated_punctuations_feed_the_next_join(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
     left, right = feeds
     third = Feed(left.spark, tmp_path / "third", "sno long, note string")
@@ -223,6 +266,6 @@ def test_options_are_checked_before_anything_runs(feeds: tuple[Feed, Feed], tmp_
     with pytest.raises(ColumnError, match="different names"):
         join(propagate="title")
     ends = right.select(wm.patterns.at_most(F.col("sno")).alias("sno"))
-    left, right = (frame.withColumn("sno", F.col("sno").cast("string").cast("binary")) for frame in (left, right))
+    left, right = (frame.withColumn("sno", F.col("sno").cast("decimal(38,0)")) for frame in (left, right))
     with pytest.raises(KeyTypeError, match="has no order"):
         join(punctuations={"left": ends})

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pydantic import ConfigDict
 
 from watersmeet.arrow import HASH, key_name, key_names, numpy_of, take
+from watersmeet.punctuated.codes import argsort, ranked
 from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.ordering import Ordering
@@ -164,7 +165,7 @@ class OrderTracker:
         if self.sequence is None or table.num_rows < 2:
             return wrong
         sequence = numpy_of(table.column(self.sequence))
-        codes = np.unique(self.ordering.codes(table.column(key_name(self.column))), return_inverse=True)[1]
+        codes = ranked(self.ordering.codes(table.column(key_name(self.column))))[1]
         codes = codes if self.ascending else -codes
         order = np.argsort(sequence, kind="stable")
         places, starts = np.unique(sequence[order], return_index=True)
@@ -179,7 +180,7 @@ class OrderTracker:
             return schema.empty_table()
         column = table.column(key_name(self.column))
         codes = self.ordering.codes(column)
-        last = int(np.argsort(codes)[-1 if self.ascending else 0])
+        last = int(argsort(codes)[-1 if self.ascending else 0])
         end = "_high" if self.ascending else "_low"
         known = {f"{end}{self.column}": column.slice(last, 1), f"{end}_closed{self.column}": pa.array([False])}
         return pa.table([known.get(field.name, pa.nulls(1, field.type)) for field in schema], schema=schema)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.arrow import Hashes
-from watersmeet.punctuated.ordering import Codes
+from watersmeet.punctuated.codes import Codes
 from watersmeet.spark_hash import hash_of_int, hash_of_long
 
 # Gaps of up to so many times the number of partitions are looked at; with random hashes a wider one between two keys of
@@ -38,14 +38,14 @@ class Elsewhere:
         """The widest gap that is worth a look."""
         return REACH * self.partitions
 
-    def has(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def has(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which keys belong to other partitions."""
         return np.asarray(_partition(self.hash_of(codes), self.partitions) != self.here)
 
 
 def elsewhere(hashes: Hashes, codes: Codes, partitions: int) -> Elsewhere | None:
     """What can be said from keys that are here, or None if these hashes do not follow from the keys in Spark's way."""
-    if partitions == 1 or not len(codes) or codes.dtype != np.int64:
+    if partitions == 1 or not len(codes) or not isinstance(codes, np.ndarray):
         return None
     here = _partition(hashes, partitions)
     for hash_of in (hash_of_long, hash_of_int):

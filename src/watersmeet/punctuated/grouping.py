@@ -21,7 +21,9 @@ def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
     result: npt.NDArray[np.int64] | None = None
     for column in columns:
         if pa.types.is_floating(column.type):
-            column = pc.add(column, pa.scalar(0.0, column.type))
+            # Arrow tells NaNs apart by their bits, and adding 0.0 turns -0.0 into 0.0.
+            nan, zero = (pa.scalar(value, column.type) for value in (np.nan, 0.0))
+            column = pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
         codes = numpy_of(one_chunk(column).dictionary_encode().indices).astype(np.int64)
         if result is None:
             result = codes

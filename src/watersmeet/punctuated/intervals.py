@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from watersmeet.arrow import numpy_of
 from watersmeet.matching import ranges
+from watersmeet.punctuated.codes import Codes, Numbers, concatenated, either, ranked, search
+from watersmeet.punctuated.codes import Mask as Mask
 from watersmeet.punctuated.elsewhere import Elsewhere
-from watersmeet.punctuated.ordering import Codes, Ordering
+from watersmeet.punctuated.ordering import Ordering
 from watersmeet.state.run import Run, resident_run
 
-Mask = npt.NDArray[np.bool_]
 Sources = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
 
 # A run of promises is merged with the one before it when that is at most this many times longer.
 GROWTH = 2
@@ -66,7 +66,7 @@ class Intervals:
     def joined(cls, parts: Iterable[Intervals]) -> Intervals:
         """Several lists one after the other."""
         lists = list(parts)
-        return cls(*(np.concatenate([getattr(part, name) for part in lists]) for name in cls.__dataclass_fields__))
+        return cls(*(concatenated([getattr(part, name) for part in lists]) for name in cls.__dataclass_fields__))
 
     def united(self) -> Intervals:
         """Sorted and disjoint: overlapping or touching intervals become one."""
@@ -74,7 +74,7 @@ class Intervals:
 
     def united_within(self, groups: Numbers) -> tuple[Intervals, Numbers]:
         """The same within each group, and the group of every resulting interval; groups are numbered from 0."""
-        values, ranks = np.unique(np.concatenate((self.low, self.high)), return_inverse=True)
+        values, ranks = ranked(concatenated([self.low, self.high]))
         stride = len(values) + 1
         low = groups * stride + ranks[: len(self)]
         high = groups * stride + np.where(self.endless, len(values), ranks[len(self) :])
@@ -101,7 +101,7 @@ class Intervals:
         width = end - begin  # one that does not fit wraps around, to nothing that is small and positive
         near = (width > 0) & (width <= elsewhere.reach)
         for other in known:
-            near &= ~(np.isin(begin, other.high) & np.isin(end, other.low))
+            near &= ~(np.isin(begin, cast(Numbers, other.high)) & np.isin(end, cast(Numbers, other.low)))
         gaps = np.flatnonzero(near)
         belongs = ~elsewhere.has(ranges(begin[gaps], end[gaps]))
         stays = np.zeros(len(gaps), np.bool_)
@@ -125,16 +125,16 @@ class Intervals:
         if not len(self) or not len(other):
             return self
         finite = len(other) - int(other.endless[-1])
-        first = np.searchsorted(other.high[:finite], self.low, side="right")
-        last = np.where(self.endless, len(other), np.searchsorted(other.low, self.high, side="left"))
+        first = search(other.high[:finite], self.low, after_equal=True)
+        last = np.where(self.endless, len(other), search(other.low, self.high))
         gaps = np.maximum(last - first, 0) + 1
         mine = np.repeat(np.arange(len(self)), gaps)
         step = np.arange(len(mine)) - np.repeat(np.cumsum(gaps) - gaps, gaps)
         before = np.clip(first[mine] + step - 1, 0, len(other) - 1)
         after = np.clip(first[mine] + step, 0, len(other) - 1)
         is_first, is_last = step == 0, step == gaps[mine] - 1
-        low = np.where(is_first, self.low[mine], other.high[before])
-        high = np.where(is_last, self.high[mine], other.low[after])
+        low = either(is_first, self.low[mine], other.high[before])
+        high = either(is_last, self.high[mine], other.low[after])
         endless = is_last & self.endless[mine]
         swallowed = ~is_first & other.endless[before]
         pieces = self.where(mine)
@@ -146,11 +146,10 @@ class Intervals:
         if not len(self):
             return np.full(len(codes), -1)
         found = np.full(len(codes), -1)
-        # Nearly all rows of a truthful source lie beyond what was promised: only the others are searched. (The ends are
-        # arrays of one: a string taken out of its array would lose the zero at its end.)
+        # Nearly all rows of a truthful source lie beyond what was promised: only the others are searched.
         near = np.flatnonzero((codes >= self.low[:1]) & (self.endless[-1] | (codes < self.high[-1:])))
         wanted = codes[near]
-        at = np.searchsorted(self.low, wanted, side="right") - 1
+        at = search(self.low, wanted, after_equal=True) - 1
         inside = self.endless[at] | (wanted < self.high[at])
         found[near[inside]] = at[inside]
         return found
@@ -200,8 +199,9 @@ class IntervalSet:
         covered = np.zeros(len(low), np.bool_)
         for part in self.parts:
             at = part.find(low)
-            ends = part.endless[at] | (~endless & (high <= part.high[at]))
-            covered |= (at >= 0) & ends
+            hit = np.flatnonzero(at >= 0)
+            at = at[hit]
+            covered[hit] |= part.endless[at] | (~endless[hit] & (high[hit] <= part.high[at]))
         return covered
 
     def find(self, codes: Codes) -> Sources:
@@ -218,7 +218,8 @@ class IntervalSet:
         for part in self.parts:
             at = int(part.find(code)[0])
             if at >= 0:
-                words = self.ordering.describe(part.low[at], part.high[at], endless=bool(part.endless[at]))
+                low, high = part.low[at : at + 1], part.high[at : at + 1]
+                words = self.ordering.describe(low, high, endless=bool(part.endless[at]))
                 return f"{words} ({batches(int(part.oldest[at]), int(part.newest[at]))})"
         return "nothing"
 

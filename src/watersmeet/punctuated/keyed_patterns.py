@@ -102,18 +102,20 @@ class KeyedPatterns:
         needles, _ = self._needles(row)
         for run in self.runs:
             for _, j in self._pairs(needles, run.table):
-                entry = run.table.slice(int(j[0]), 1).to_pylist()[0]
+                entry = run.table.slice(int(j[0]), 1)
                 words = [self._words(i, entry) for i in range(len(self.kinds))]
                 inside = words[0] if len(words) == 1 else f"({', '.join(words)})"
-                return f"{inside} ({batches(entry['_oldest'], entry['_newest'])})"
+                oldest, newest = (int(entry.column(name)[0].as_py()) for name in ("_oldest", "_newest"))
+                return f"{inside} ({batches(oldest, newest)})"
         return "nothing"
 
-    def _words(self, column: int, entry: dict[str, object]) -> str:
+    def _words(self, column: int, entry: pa.Table) -> str:
         if column in self.values:
-            return repr(entry[key_name(column)])
+            return repr(entry.column(key_name(column))[0].as_py())
         if column in self.ranges:
-            low, high, endless = (entry[f"{name}{column}"] for name in ("_low", "_high", "_endless"))
-            return self.orderings[column].describe(low, high, endless=bool(endless))
+            ordering = self.orderings[column]
+            low, high = (ordering.from_arrow(entry.column(f"{name}{column}")) for name in ("_low", "_high"))
+            return ordering.describe(low, high, endless=entry.column(f"_endless{column}")[0].as_py())
         return "*"
 
     def _needles(self, table: pa.Table) -> tuple[pa.Table, Indices | None]:

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrow import HASH, hash_keys, key_name, numpy_of, one_chunk
-from watersmeet.punctuated.ordering import Codes, Ordering
+from watersmeet.punctuated.codes import Codes, concatenated, either
+from watersmeet.punctuated.ordering import Ordering
 
 ENDS = ("_low", "_high", "_low_closed", "_high_closed")
 
@@ -121,22 +122,20 @@ class Shaped:
         low, low_open, _ = self._end(column, ordering, "_low")
         high, high_open, unbounded = self._end(column, ordering, "_high")
         above, none_above = ordering.successor(low)
-        low = np.where(low_open, above, low)
+        low = either(low_open, above, low)
         after, beyond = ordering.successor(high)
         endless = unbounded | (~high_open & beyond)
-        high = np.where(high_open, high, after)
+        high = either(high_open, high, after)
         empty = low_open & none_above
-        return np.where(empty, high, low), high, np.asarray(endless & ~empty).reshape(count)
+        return either(empty, high, low), high, np.asarray(endless & ~empty).reshape(count)
 
     def _end(self, column: int, ordering: Ordering, name: str) -> tuple[Codes, Any, Any]:
         ends = one_chunk(self.table.column(f"{name}{column}"))
         present = numpy_of(ends.is_valid()).astype(np.bool_)
         closed = numpy_of(one_chunk(self.table.column(f"{name}_closed{column}")).fill_null(True)).astype(np.bool_)
-        # Any value does for an end that is not there: it is masked, or (at the low end) the lowest code replaces it.
-        codes = np.full(len(ends), ordering.lowest, dtype=ordering.dtype)
-        if present.any():
-            codes[present] = ordering.codes(ends.filter(pa.array(present)))
-        return codes, present & ~closed, ~present
+        # The lowest code stands for a low end that is not there; a high end that is not there is masked.
+        codes = concatenated([ordering.lowest, ordering.codes(ends.drop_null())])
+        return codes[np.where(present, np.cumsum(present), 0)], present & ~closed, ~present
 
 
 def shapes(table: pa.Table, kinds: Sequence[pa.DataType]) -> Iterator[Shaped]:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from watersmeet.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
 from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.codes import argsort, search
 from watersmeet.punctuated.grouping import first_of_each, group_ids
 from watersmeet.punctuated.intervals import Intervals, Mask
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
@@ -130,10 +131,11 @@ class Propagation:
             return np.full(shaped.table.num_rows, rows.num_rows, np.int64)
         if not shaped.values and len(shaped.ranges) == 1:
             ordering = Ordering(self.kinds[shaped.ranges[0]])
-            codes = np.sort(ordering.codes(rows.column(key_name(shaped.ranges[0]))))
+            codes = ordering.codes(rows.column(key_name(shaped.ranges[0])))
+            codes = codes[argsort(codes)]
             low, high, endless = shaped.bounds(shaped.ranges[0], ordering)
-            ends = np.where(endless, len(codes), np.searchsorted(codes, high))
-            return np.maximum(ends - np.searchsorted(codes, low), 0)
+            ends = np.where(endless, len(codes), search(codes, high))
+            return np.maximum(ends - search(codes, low), 0)
         held = KeyedPatterns(self.kinds, shaped.values, shaped.ranges, "")
         entries = held.entries(shaped.table, arrow_bounds(shaped, held), 0, 0)
         hits = held.hits(entries, rows)

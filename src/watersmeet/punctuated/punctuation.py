@@ -24,7 +24,7 @@ from watersmeet.punctuated.elsewhere import elsewhere
 from watersmeet.punctuated.grouping import distinct_keys
 from watersmeet.punctuated.intervals import Intervals, IntervalSet, Mask, Sources, batches
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
-from watersmeet.punctuated.ordering import Ordering, is_ordered
+from watersmeet.punctuated.ordering import Ordering, is_ordered, is_text
 from watersmeet.punctuated.patterns import Shaped, normalised, shapes
 from watersmeet.state.run import Run
 
@@ -171,7 +171,7 @@ class PunctuatedRange:
         keys = keys.filter(pa.array(self.find(keys) == 0))
         if not keys.num_rows or self.everything:
             return Delta()
-        if len(self.kinds) == 1 and is_ordered(self.kinds[0]) and not pa.types.is_string(self.kinds[0]):
+        if len(self.kinds) == 1 and is_ordered(self.kinds[0]) and not is_text(self.kinds[0]):
             pieces = self._intervals(Shaped((0,), (), keys), 0, batch, source)
             codes = Ordering(self.kinds[0]).codes(keys.column(key_name(0)))
             self._interval_set(0).add(pieces, elsewhere(hashes_of(keys), codes, self.partitions))
@@ -188,7 +188,7 @@ class PunctuatedRange:
     def _add_shaped(self, shaped: Shaped, batch: int, source: str) -> Delta:
         constrained = (*shaped.values, *shaped.ranges)
         ordered = [i for i in constrained if is_ordered(self.kinds[i])]
-        text_value = len(constrained) == 1 and bool(shaped.values) and pa.types.is_string(self.kinds[constrained[0]])
+        text_value = len(constrained) == 1 and bool(shaped.values) and is_text(self.kinds[constrained[0]])
         if len(constrained) == 1 and ordered and not text_value:
             delta = self.add_intervals(ordered[0], self._intervals(shaped, ordered[0], batch, source))
             delta.count = shaped.table.num_rows

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from watersmeet.arrow import Indices, gather, key_name, merge_by_hash, numpy_of, take
 from watersmeet.matching import matches, ranges
+from watersmeet.punctuated.codes import Codes, argsort, bisect
 from watersmeet.punctuated.intervals import Intervals, Mask
-from watersmeet.punctuated.ordering import Codes, Ordering
+from watersmeet.punctuated.ordering import Ordering
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run, resident_run
 
@@ -123,7 +124,7 @@ class StoredRows:
     def _order(self, run: Run, column: int, ordering: Ordering) -> npt.NDArray[np.uint32]:
         key = (run.attributes["id"], f"order{column}")
         if key not in self._side:
-            order = np.argsort(ordering.codes(run.table.column(key_name(column))), kind="stable").astype(np.uint32)
+            order = argsort(ordering.codes(run.table.column(key_name(column)))).astype(np.uint32)
             self._side[key] = self._side_run(key, pa.table({"_row": pa.array(order)}), run)
         return numpy_of(self._side[key].table.column("_row")).view(np.uint32)
 
@@ -242,14 +243,5 @@ def _level(rows: int, smallest: int) -> int:
 
 
 def _bisect(values: pa.ChunkedArray, order: npt.NDArray[np.uint32], ordering: Ordering, wanted: Codes) -> Indices:
-    """For each wanted code how many rows come before it; all codes are searched at once, a step at a time."""
-    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), len(order), np.int64)
-    while True:
-        open_ = low < high
-        if not open_.any():
-            return low
-        middle = (low + high) // 2
-        rows = order[np.minimum(middle, len(order) - 1)]
-        before = ordering.codes(gather(values, pa.array(rows))) < wanted
-        low = np.where(open_ & before, middle + 1, low)
-        high = np.where(open_ & ~before, middle, high)
+    """For each wanted code how many rows come before it."""
+    return bisect(len(wanted), len(order), lambda at: ordering.codes(gather(values, pa.array(order[at]))) < wanted)

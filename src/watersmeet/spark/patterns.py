@@ -6,7 +6,8 @@
     patterns.anything()            whatever it is           patterns.greater_than(3)     everything above 3
 
 Each gives a Spark column for a DataFrame of punctuations, one column per key column. An argument is a value, or a
-Column of the DataFrame the punctuations are made from.
+Column of the DataFrame the punctuations are made from. A null in it is an error, neither a value nor an end of a range:
+to promise everything, say `anything()`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-FIELDS = ("low", "high", "low_closed", "high_closed")
+from watersmeet.errors import OptionError
+from watersmeet.spark.promises import FIELDS
 
 Closed = Literal["both", "left", "right", "neither"]
 
@@ -27,15 +29,16 @@ def value(value: Any) -> Column:
     >>> import watersmeet as wm
     >>> ends = closed_days.select(wm.patterns.value(F.col("day")).alias("day"))  # doctest: +SKIP
     """
-    return _struct(value, value, low_closed=True, high_closed=True)
+    end = _given("value", value)
+    return _struct(end, end, low_closed=True, high_closed=True)
 
 
 def one_of(*values: Any) -> Column:
-    """Any of these values.
+    """Any of these values; none of them means that nothing is promised.
 
     >>> ends = done.select(one_of(3, 5, 8).alias("sno"))  # doctest: +SKIP
     """
-    return F.array(*(_column(value) for value in values))
+    return F.array(*(_given("one_of", value) for value in values))
 
 
 def between(low: Any, high: Any, closed: Closed = "both") -> Column:
@@ -45,27 +48,28 @@ def between(low: Any, high: Any, closed: Closed = "both") -> Column:
     """
     if closed not in ("both", "left", "right", "neither"):
         raise ValueError(f"closed must be 'both', 'left', 'right' or 'neither', not {closed!r}")
-    return _struct(low, high, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
+    ends = (_given("between", end) for end in (low, high))
+    return _struct(*ends, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
 
 
 def at_most(high: Any) -> Column:
     """Everything up to a value, the value included."""
-    return _struct(None, high, low_closed=True, high_closed=True)
+    return _struct(None, _given("at_most", high), low_closed=True, high_closed=True)
 
 
 def less_than(high: Any) -> Column:
     """Everything below a value."""
-    return _struct(None, high, low_closed=True, high_closed=False)
+    return _struct(None, _given("less_than", high), low_closed=True, high_closed=False)
 
 
 def at_least(low: Any) -> Column:
     """Everything from a value on."""
-    return _struct(low, None, low_closed=True, high_closed=True)
+    return _struct(_given("at_least", low), None, low_closed=True, high_closed=True)
 
 
 def greater_than(low: Any) -> Column:
     """Everything above a value."""
-    return _struct(low, None, low_closed=False, high_closed=True)
+    return _struct(_given("greater_than", low), None, low_closed=False, high_closed=True)
 
 
 def anything() -> Column:
@@ -73,10 +77,22 @@ def anything() -> Column:
     return _struct(None, None, low_closed=True, high_closed=True)
 
 
-def _column(value: Any) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
+def _given(pattern: str, value: Any) -> Column:
+    """An argument as a column that is never null."""
+    problem = OptionError(
+        f"patterns.{pattern}",
+        expected="a value",
+        found="null",
+        hint="Filter such punctuations out; patterns.anything() promises everything.",
+    )
+    if isinstance(value, Column):
+        return F.coalesce(value, F.raise_error(F.lit(str(problem))))
+    if value is None:
+        raise problem
+    return F.lit(value)
 
 
-def _struct(low: Any, high: Any, *, low_closed: bool, high_closed: bool) -> Column:
-    parts = (_column(low), _column(high), F.lit(low_closed), F.lit(high_closed))
+def _struct(low: Column | None, high: Column | None, *, low_closed: bool, high_closed: bool) -> Column:
+    ends = (F.lit(None) if end is None else end for end in (low, high))
+    parts = (*ends, F.lit(low_closed), F.lit(high_closed))
     return F.struct(*(part.alias(name) for part, name in zip(parts, FIELDS, strict=True)))

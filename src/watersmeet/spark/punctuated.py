@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -18,7 +18,7 @@ from watersmeet.punctuated.ordering import is_ordered
 from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources, internal_name
 from watersmeet.spark.output import check_clashes
-from watersmeet.spark.patterns import FIELDS
+from watersmeet.spark.promises import FIELDS, Promised
 from watersmeet.spark.schema import (
     Source,
     arrow_type,
@@ -215,7 +215,7 @@ def _ordered_key(constraint: Ordered, source: Source, key_types: Sequence[T.Data
     if not is_ordered(arrow_type(key_types[index])):
         raise KeyTypeError(
             WHO,
-            expected="Ordered on a key of numbers, decimals of up to 18 digits, booleans, dates, timestamps or strings",
+            expected="Ordered on a key of numbers, decimals of up to 18 digits, booleans, times, strings or binary",
             found=f"{source.name}.{names[index]}: {key_types[index].simpleString()}",
             hint="Cast the key, or leave the constraint out.",
         )
@@ -267,11 +267,10 @@ def _marked(source: Source, name: str, key_types: Sequence[T.DataType]) -> Sourc
         )
     column = F.col(f"`{source.fields[position].name}`")
     ends = []
-    for field, key_type in zip(kind.names, key_types, strict=False):
-        pattern = column.getField(field)
-        is_value = _is_value(pattern)
-        ends += [F.when(~is_value, pattern.getField(end).cast(key_type)) for end in FIELDS[:2]]
-        ends += [F.when(~is_value, pattern.getField(end)) for end in FIELDS[2:]]
+    for field, key_type in zip(kind.fields, key_types, strict=False):
+        promised = Promised(WHO, f"{source.name}.{field.name}", key_type)
+        # Of a single value only the row itself tells; no range of a type without an order is ever propagated.
+        ends += promised.pattern(column.getField(field.name), _pattern_type(field.name, field.dataType))[1]
     ends += [column.getField("part"), column.getField("parts")]
     width = len(source.fields)
     extended = source.frame.select(
@@ -279,11 +278,6 @@ def _marked(source: Source, name: str, key_types: Sequence[T.DataType]) -> Sourc
     )
     extra = list(range(width + 1, width + 1 + len(ends)))
     return replace(source, frame=extended, payload=payload + extra, marker=width, marked=len(extra))
-
-
-def _is_value(pattern: Column) -> Column:
-    low, high, low_closed, high_closed = (pattern.getField(name) for name in FIELDS)
-    return F.coalesce((low == high) & low_closed & high_closed, F.lit(False))
 
 
 def _separate(source: Source, frame: DataFrame, key_types: Sequence[T.DataType]) -> Source:
@@ -294,17 +288,17 @@ def _separate(source: Source, frame: DataFrame, key_types: Sequence[T.DataType])
         name = source.fields[position].name
         at = find_column(WHO, f"punctuations of {source.name}", frame, name)
         kind, column = frame.schema.fields[at].dataType, F.col(f"`{frame.columns[at]}`")
-        if isinstance(kind, T.ArrayType):  # a list of values is as many punctuations
+        promised = Promised(WHO, f"{source.name}.{name}", key_type)
+        if isinstance(kind, T.ArrayType):  # a set of values is as many punctuations
             others = [F.col(f"`{c}`") for i, c in enumerate(frame.columns) if i != at]
-            frame = frame.select(*others, F.explode_outer(column).alias(frame.columns[at]))
+            frame = frame.select(*others, F.explode(promised.set(column, kind)).alias(frame.columns[at]))
+            kind = kind.elementType
         if isinstance(kind, T.StructType):
-            _check_pattern(source, name, kind, key_type)
-            is_value = _is_value(column)
-            values.append(F.when(is_value, column.getField("low").cast(key_type)))
-            ends += [F.when(~is_value, column.getField(end).cast(key_type)) for end in FIELDS[:2]]
-            ends += [F.when(~is_value, column.getField(end)) for end in FIELDS[2:]]
+            value, of_range = promised.pattern(column, _ordered_pattern_type(source, name, kind, key_type))
+            values.append(value)
+            ends += of_range
         else:
-            values.append(column.cast(key_type))
+            values.append(promised.value(column, kind))
             ends += [F.lit(None).cast(key_type)] * 2 + [F.lit(None).cast("boolean")] * 2
     columns = [*values, *ends]
     made = frame.select(*(column.alias(f"c{i}") for i, column in enumerate(columns)))
@@ -312,14 +306,20 @@ def _separate(source: Source, frame: DataFrame, key_types: Sequence[T.DataType])
     return Source(source.name, made, list(range(count)), list(range(count, len(columns))), kind="punctuations")
 
 
-def _check_pattern(source: Source, name: str, kind: T.StructType, key_type: T.DataType) -> None:
-    if kind.names != list(FIELDS):
+def _pattern_type(name: str, kind: T.DataType) -> T.StructType:
+    if not isinstance(kind, T.StructType) or kind.names != list(FIELDS):
         raise ColumnError(
             WHO,
             expected=f"a pattern for {name!r}: a value, an array of values, or a struct of {', '.join(FIELDS)}",
             found=kind.simpleString(),
             hint="Build it with watersmeet.patterns.",
         )
+    return kind
+
+
+def _ordered_pattern_type(source: Source, name: str, kind: T.DataType, key_type: T.DataType) -> T.StructType:
+    """The type of a pattern on a key that has an order."""
+    kind = _pattern_type(name, kind)
     is_range = not isinstance(kind["low"].dataType, T.NullType) or not isinstance(kind["high"].dataType, T.NullType)
     if is_range and not is_ordered(arrow_type(key_type)):
         raise KeyTypeError(
@@ -328,6 +328,7 @@ def _check_pattern(source: Source, name: str, kind: T.StructType, key_type: T.Da
             found=f"patterns on a key of type {key_type.simpleString()}, which has no order here",
             hint="Send the values themselves, or cast the key.",
         )
+    return kind
 
 
 def _punctuation_type(source: Source, key_types: Sequence[T.DataType]) -> T.StructType:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.plan import JoinPlan
 from watersmeet.testing.arrivals import Row, Script, make_plan, random_script
+from watersmeet.testing.keys import INTEGERS, Keys
 from watersmeet.testing.oracle import inner_join
 
 
@@ -21,6 +22,8 @@ class Case:
 
     `plan` may be replaced where the default one (see `make_plan`) does not fit; `script` makes a seeded arrival
     script and takes the keyword arguments of `random_script`; `oracle` gives the multiset of rows owed over a script.
+    Both speak of whole numbers as keys; `keys` says what the operator sees in their place (see `testing.keys`). An
+    oracle that takes from the operator what was dropped is an `account`: it gets the operator's script and plan, too.
     `make_colliding_plan` is for joins with a table of their own, which must share its hashes when all hashes collide.
     """
 
@@ -30,26 +33,35 @@ class Case:
     tuning: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("left", "right")
     oracle: Callable[[Script], Counter[Row]] | None = None
+    account: Callable[[Script, Script, JoinPlan], Counter[Row]] | None = None
     script: Callable[..., Script] = random_script
     make_plan: Callable[..., JoinPlan] = make_plan
     make_colliding_plan: Callable[..., JoinPlan] | None = None
+    keys: Keys = INTEGERS
+
+    def with_keys(self, keys: Keys) -> Case:
+        """The same case with keys of another type."""
+        return replace(self, keys=keys)
 
     def plan(self) -> JoinPlan:
         """The plan of this case."""
-        return self.make_plan(self.operator, self.inputs, self.options, tuning=self.tuning)
+        return self.make_plan(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds)
 
     def colliding_plan(self) -> JoinPlan:
         """The plan for a run in which every key has the same hash."""
         make = self.make_colliding_plan or self.make_plan
-        return make(self.operator, self.inputs, self.options, tuning=self.tuning)
+        return make(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds)
 
     def random_script(self, seed: int, **shape: Any) -> Script:
         """A seeded script for this case's inputs."""
-        return self.script(seed, inputs=self.inputs, **shape)
+        return self.keys.script(self.script(seed, inputs=self.inputs, **shape))
 
     def expected(self, script: Script) -> Counter[Row]:
         """All rows owed over a script."""
-        return self.oracle(script) if self.oracle else inner_join(script, self.inputs)
+        plain = self.keys.plain(script)
+        if self.account:
+            return self.keys.answer(self.account(plain, script, self.plan()))
+        return self.keys.answer(self.oracle(plain) if self.oracle else inner_join(plain, self.inputs))
 
     def __str__(self) -> str:
         return self.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from watersmeet.state.manifest import digest_of
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing.arrivals import Row, Script, batch_of
+from watersmeet.testing.oracle import comparable
 
 
 @dataclass
@@ -34,12 +36,17 @@ class Outcome:
 
 
 def rows_of(tables: Iterable[pa.Table]) -> Counter[Row]:
-    """Output tables as a multiset of plain rows."""
+    """Output tables as a multiset of plain rows, in which every NaN is the same value."""
     found: Counter[Row] = Counter()
     for table in tables:
-        columns = [column.to_pylist() for column in table.columns]
+        columns = [_values(column) for column in table.columns]
         found.update(zip(*columns, strict=True))
     return found
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values = column.to_pylist()
+    return [comparable(value) for value in values] if pa.types.is_floating(column.type) else values
 
 
 def run_in_memory(plan: JoinPlan, script: Script, *, constant_hash: bool = False, reload: bool = False) -> Outcome:

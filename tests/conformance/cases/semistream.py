@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.master_table import Layout
 from watersmeet.testing.arrivals import Row, Script, random_script
 from watersmeet.testing.cases import Case
+from watersmeet.testing.keys import ALL_KEYS, Keys
 from watersmeet.testing.masters import semi_stream_join, semi_stream_plan, write_master
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="watersmeet-masters-")
@@ -29,11 +32,12 @@ def master_rows() -> list[Row]:
 
 
 @functools.cache
-def master(layout: Layout, *, constant_hash: bool) -> str:
+def master(layout: Layout, keys: Keys, *, constant_hash: bool) -> str:
     """Three versions with the same rows, cut differently: which one a row meets makes no difference to the answer."""
-    path = f"{_FOLDER.name}/{layout}-{constant_hash}"
+    path = f"{_FOLDER.name}/{keys}-{layout}-{constant_hash}"
+    rows = [keys.row(row) for row in master_rows()]
     for chunk_rows in (3, 1, 2):
-        write_master(path, master_rows(), chunk_rows=chunk_rows, layout=layout, constant_hash=constant_hash)
+        write_master(path, rows, chunk_rows=chunk_rows, layout=layout, constant_hash=constant_hash, keys=keys.kinds)
     return path
 
 
@@ -45,8 +49,10 @@ def make_plan(
     options: Mapping[str, Any],
     *,
     tuning: Mapping[str, Any],
+    keys: tuple[pa.DataType, ...],
 ) -> JoinPlan:
-    return semi_stream_plan(master(layout, constant_hash=constant_hash), options, tuning)
+    of_type = next(each for each in ALL_KEYS if each.kinds == keys)
+    return semi_stream_plan(master(layout, of_type, constant_hash=constant_hash), options, tuning, keys=keys)
 
 
 def refreshed(seed: int, **shape: Any) -> Script:

@@ -104,14 +104,14 @@ def answer(
     return found
 
 
-def accounted(script: Script, plan: JoinPlan, window: tuple[int, int], lateness: int) -> Counter[Row]:
+def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, int], lateness: int) -> Counter[Row]:
     """The answer less what a run of the operator says that it dropped."""
     operator = build(plan, MemorySpace())
     assert isinstance(operator, WindowJoin)
     shares: dict[tuple[int, str], float] = {}
     horizons: dict[tuple[int, str], int | None] = {}
     epoch = micros_since_1970()
-    for number, arrival in enumerate(script):
+    for number, arrival in enumerate(typed):
         for _ in advance(operator, batch_of(plan, number, arrival)):
             pass
         for event in operator.metrics.events:
@@ -126,7 +126,8 @@ def accounted(script: Script, plan: JoinPlan, window: tuple[int, int], lateness:
         share = shares.get((number, name), 1.0)
         if share >= 1.0 or not rows:
             return rows
-        mask: np.ndarray[Any, Any] = kept(table_of(plan.input(name), rows), number, share)
+        seen = list(typed[number].rows[name])  # the operator drops rows by their keys
+        mask: np.ndarray[Any, Any] = kept(table_of(plan.input(name), seen), number, share)
         return [row for row, stays in zip(rows, mask, strict=True) if stays]
 
     return answer(script, window, lateness, False, dropped, lambda number, name: horizons[number, name])
@@ -154,9 +155,8 @@ def case(
     made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan_with_times)
     if tuning.get("on_overload", "keep") == "keep":
         oracle = partial(answer, window=lengths, lateness=round(lateness * SECOND), arrival_clock=arrival_clock)
-    else:
-        oracle = partial(accounted, plan=made.plan(), window=lengths, lateness=round(lateness * SECOND))
-    return replace(made, oracle=oracle)
+        return replace(made, oracle=oracle)
+    return replace(made, account=partial(accounted, window=lengths, lateness=round(lateness * SECOND)))
 
 
 # Costs at which a scan soon costs more than an index, so that `auto` changes structures within a few small batches.
