@@ -10,6 +10,7 @@ that hold for every order the rows could have come in (see `ClusterTracker`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +25,7 @@ from watersmeet.punctuated.grouping import first_of_each, group_ids, key_columns
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.ordering import Ordering
 from watersmeet.punctuated.patterns import punctuation_schema
-from watersmeet.state.run import Run, resident_run
+from watersmeet.state.side_table import SideTable
 
 Side = Literal["left", "right"]
 # Checked with the other options of the join, so that a wrong value is reported as they are.
@@ -96,7 +97,7 @@ class ClusterTracker:
         names = [HASH, *(key_name(i) for i in range(len(kinds)))]
         self._schema = pa.schema(list(zip(names, (pa.uint64(), *kinds), strict=True)))
         self.open = self._schema.empty_table()
-        self._run: Run | None = None
+        self._table: SideTable | None = None
 
     def violations(self, table: pa.Table) -> Mask:
         """Rows of a new batch that tear a cluster apart."""
@@ -128,7 +129,7 @@ class ClusterTracker:
         ended = pa.concat_tables([here.filter(pa.array(~still)), self.open])
         both = group_ids(key_columns(pa.concat_tables([going, ended])))
         ended = ended.filter(pa.array(~np.isin(both[going.num_rows :], both[: going.num_rows])))
-        self.open, self._run = going, None
+        self.open, self._table = going, None
         return ended
 
     def _ids(self, table: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -137,17 +138,17 @@ class ClusterTracker:
         ids = group_ids(key_columns(pa.concat_tables([table.select(names), self.open.select(names)])))
         return ids[: table.num_rows], ids[table.num_rows :]
 
-    def save(self) -> list[Run]:
+    def save(self) -> dict[str, SideTable]:
         """The open keys."""
-        if self._run is None and self.open.num_rows:
-            self._run = resident_run(self.label, self.open, oldest=0, newest=0)
-        return [self._run] if self._run is not None else []
+        if self._table is None and self.open.num_rows:
+            self._table = SideTable.of(self.open)
+        return {} if self._table is None else {self.label: self._table}
 
-    def restore(self, runs: list[Run]) -> None:
-        """What `save` returned; runs of other labels are passed over."""
-        for run in runs:
-            if run.label == self.label:
-                self._run, self.open = run, run.table
+    def restore(self, tables: Mapping[str, SideTable]) -> None:
+        """What `save` returned; tables of other names are passed over."""
+        if self.label in tables:
+            self._table = tables[self.label]
+            self.open = self._table.table
 
 
 class OrderTracker:

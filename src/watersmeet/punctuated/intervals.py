@@ -26,7 +26,7 @@ from watersmeet.punctuated.codes import Codes, Numbers, concatenated, either, ra
 from watersmeet.punctuated.codes import Mask as Mask
 from watersmeet.punctuated.elsewhere import Elsewhere
 from watersmeet.punctuated.ordering import Ordering
-from watersmeet.state.run import Run, resident_run
+from watersmeet.state.side_table import SideTable
 
 Sources = npt.NDArray[np.uint8]
 
@@ -171,7 +171,7 @@ class IntervalSet:
         self.label = label
         self.column = column
         self.parts: list[Intervals] = []
-        self.runs: list[Run | None] = []  # a part that was loaded keeps its run, so that it is not written again
+        self._tables: list[SideTable | None] = []  # a part that was loaded keeps its table: it is not written again
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
@@ -184,7 +184,7 @@ class IntervalSet:
             new = new.minus(part)
         if len(new):
             self.parts.append(fresh.bridged(elsewhere) if elsewhere else fresh)
-            self.runs.append(None)
+            self._tables.append(None)
             self._settle(elsewhere)
         return new
 
@@ -192,7 +192,7 @@ class IntervalSet:
         while len(self.parts) > 1 and len(self.parts[-2]) <= GROWTH * len(self.parts[-1]):
             merged = Intervals.joined(self.parts[-2:]).united()
             merged = merged.bridged(elsewhere, self.parts[-2:]) if elsewhere else merged
-            self.parts[-2:], self.runs[-2:] = [merged], [None]
+            self.parts[-2:], self._tables[-2:] = [merged], [None]
 
     def covers(self, low: Codes, high: Codes, endless: Mask) -> Mask:
         """Which half-open intervals lie in a held one."""
@@ -223,24 +223,25 @@ class IntervalSet:
                 return f"{words} ({batches(int(part.oldest[at]), int(part.newest[at]))})"
         return "nothing"
 
-    def save(self) -> list[Run]:
-        """The runs that hold the set."""
-        for index, (part, run) in enumerate(zip(self.parts, self.runs, strict=True)):
-            if run is None:
-                self.runs[index] = self._run(part)
-        return [run for run in self.runs if run is not None]
+    def save(self) -> dict[str, SideTable]:
+        """The set, under names that begin with its label and say its column."""
+        for index, (part, table) in enumerate(zip(self.parts, self._tables, strict=True)):
+            if table is None:
+                self._tables[index] = self._table(part)
+        named = {f"{self.label}/intervals/{self.column}/{i}": table for i, table in enumerate(self._tables)}
+        return {name: table for name, table in named.items() if table is not None}
 
-    def restore(self, run: Run) -> None:
-        """Take up one of the runs that `save` returned, in their order."""
-        table = run.table
+    def restore(self, saved: SideTable) -> None:
+        """Take up one of the tables that `save` returned, in their order."""
+        table = saved.table
         low, high = (self.ordering.from_arrow(table.column(name)) for name in ("_low", "_high"))
         endless, source, oldest, newest = (
             numpy_of(table.column(name)) for name in ("_endless", "_source", "_oldest", "_newest")
         )
         self.parts.append(Intervals(low, high, endless.astype(np.bool_), source.astype(np.uint8), oldest, newest))
-        self.runs.append(run)
+        self._tables.append(saved)
 
-    def _run(self, part: Intervals) -> Run:
+    def _table(self, part: Intervals) -> SideTable:
         table = pa.table(
             {
                 "_low": self.ordering.to_arrow(part.low),
@@ -251,8 +252,7 @@ class IntervalSet:
                 "_newest": pa.array(part.newest),
             }
         )
-        span = {"oldest": int(part.oldest.min()), "newest": int(part.newest.max())}
-        return resident_run(self.label, table, **span, shape="intervals", values=[], ranges=[self.column])
+        return SideTable.of(table)
 
 
 def batches(oldest: int, newest: int) -> str:

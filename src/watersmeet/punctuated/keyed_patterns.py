@@ -34,7 +34,7 @@ from watersmeet.matching import equal_keys, match_blocks
 from watersmeet.punctuated.grouping import first_of_each, group_ids
 from watersmeet.punctuated.intervals import GROWTH, Intervals, Mask, Sources, batches
 from watersmeet.punctuated.ordering import Ordering
-from watersmeet.state.run import Run, resident_run
+from watersmeet.state.side_table import SideTable
 
 
 class KeyedPatterns:
@@ -44,10 +44,10 @@ class KeyedPatterns:
         self.kinds, self.values, self.ranges, self.label = tuple(kinds), tuple(values), tuple(ranges), label
         self.is_point = len(self.values) == len(self.kinds)
         self.orderings = {i: Ordering(kinds[i]) for i in ranges}
-        self.runs: list[Run] = []
+        self.pieces: list[SideTable] = []
 
     def __len__(self) -> int:
-        return sum(run.rows for run in self.runs)
+        return sum(piece.rows for piece in self.pieces)
 
     def entries(
         self, table: pa.Table, bounds: dict[int, tuple[pa.Array, pa.Array, pa.Array]], source: int, batch: int
@@ -72,19 +72,24 @@ class KeyedPatterns:
     def _append(self, table: pa.Table) -> None:
         if not table.num_rows:
             return
-        self.runs.append(self._run(table))
-        while len(self.runs) > 1 and self.runs[-2].rows <= GROWTH * self.runs[-1].rows:
-            tables = [run.table for run in self.runs[-2:]]
-            self.runs[-2:] = [self._run(self._compacted(merge_by_hash(tables)))]
+        self.pieces.append(SideTable.of(table))
+        while len(self.pieces) > 1 and self.pieces[-2].rows <= GROWTH * self.pieces[-1].rows:
+            tables = [piece.table for piece in self.pieces[-2:]]
+            self.pieces[-2:] = [SideTable.of(self._compacted(merge_by_hash(tables)))]
+
+    def save(self) -> dict[str, SideTable]:
+        """The entries, under names that begin with the label and say the shape."""
+        shape = "/".join("-".join(map(str, columns)) for columns in (self.values, self.ranges))
+        return {f"{self.label}/keyed/{shape}/{i}": piece for i, piece in enumerate(self.pieces)}
 
     def find(self, table: pa.Table) -> Sources:
         """The sources that promised each row's key; 0 where none did. A point set needs rows sorted by hash."""
         found = np.zeros(table.num_rows, np.uint8)
-        if not self.runs or not table.num_rows:
+        if not self.pieces or not table.num_rows:
             return found
         needles, order = self._needles(table)
-        for run in self.runs:
-            entries = run.table
+        for piece in self.pieces:
+            entries = piece.table
             source = numpy_of(entries.column("_source"))
             for i, j in self._pairs(needles, entries):
                 np.bitwise_or.at(found, i if order is None else order[i], source[j])
@@ -100,9 +105,9 @@ class KeyedPatterns:
     def explain(self, row: pa.Table) -> str:
         """The promise that holds a row (a table of one), in words."""
         needles, _ = self._needles(row)
-        for run in self.runs:
-            for _, j in self._pairs(needles, run.table):
-                entry = run.table.slice(int(j[0]), 1)
+        for piece in self.pieces:
+            for _, j in self._pairs(needles, piece.table):
+                entry = piece.table.slice(int(j[0]), 1)
                 words = [self._words(i, entry) for i in range(len(self.kinds))]
                 inside = words[0] if len(words) == 1 else f"({', '.join(words)})"
                 oldest, newest = (int(entry.column(name)[0].as_py()) for name in ("_oldest", "_newest"))
@@ -177,9 +182,3 @@ class KeyedPatterns:
         ]  # fmt: skip
         merged = pa.Table.from_arrays([*columns.columns, *fresh], names=table.column_names)
         return take(merged, sort_order(hashes_of(merged)))
-
-    def _run(self, table: pa.Table) -> Run:
-        oldest, newest = numpy_of(table.column("_oldest")), numpy_of(table.column("_newest"))
-        span = {"oldest": int(oldest.min()), "newest": int(newest.max())}
-        values, ranges = list(self.values), list(self.ranges)
-        return resident_run(self.label, table, **span, shape="keyed", values=values, ranges=ranges)

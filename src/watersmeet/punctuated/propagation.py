@@ -27,17 +27,21 @@ import pyarrow.compute as pc
 from watersmeet.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.codes import argsort, search
+from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.grouping import first_of_each, group_ids
 from watersmeet.punctuated.intervals import Intervals, Mask
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.lookup import Found, everything, has_keys, spoken_of, within
 from watersmeet.punctuated.ordering import Ordering, is_ordered
-from watersmeet.punctuated.overflow import Overflow
 from watersmeet.punctuated.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
 from watersmeet.punctuated.punctuation import Delta, PunctuatedRange, arrow_bounds
-from watersmeet.punctuated.purge_policies import spoken_of
-from watersmeet.punctuated.scheduling import WaitingPool
-from watersmeet.punctuated.stored_rows import Found, StoredRows
-from watersmeet.state.run import Run, resident_run
+from watersmeet.punctuated.scheduling import WaitingPool, alive_of
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import SizeTiers
+from watersmeet.state.parts import Rows
+from watersmeet.state.rows import RowStore
+from watersmeet.state.side_table import SideTable
+from watersmeet.state.space import RunSpace
 
 COLUMN = "_punctuation"  # the internal name of the output column
 
@@ -55,17 +59,22 @@ def punctuation_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.S
 class Propagation:
     """Promises that have not become punctuations of the output yet."""
 
-    def __init__(self, plan: JoinPlan, promises: Mapping[str, PunctuatedRange]) -> None:
+    def __init__(
+        self, plan: JoinPlan, promises: Mapping[str, PunctuatedRange], space: RunSpace, accounts: Accounts
+    ) -> None:
         self.kinds = plan.inputs[0].keys
         self.names = tuple(spec.name for spec in plan.inputs)
         self.partitions = plan.partitions
         self.output = plan.output
         self.promises = promises
-        self.points = {name: StoredRows(f"{name}.pending", self.kinds) for name in self.names}
+        keys = pa.schema([(HASH, pa.uint64()), *((key_name(i), kind) for i, kind in enumerate(self.kinds))])
+        self.points = {
+            name: RowStore(f"{name}.pending", keys, SizeTiers(), space, accounts, input="") for name in self.names
+        }
         self.ranges = {name: self._no_ranges() for name in self.names}
         self.said = PunctuatedRange("output", self.kinds)  # patterns of many keys that were propagated
         self._changed = Delta()
-        self._saved: dict[str, Run | None] = dict.fromkeys(self.names)
+        self._saved: dict[str, SideTable | None] = dict.fromkeys(self.names)
 
     def _no_ranges(self) -> pa.Table:
         schema = punctuation_schema(self.kinds).append(pa.field("_count", pa.int64()))
@@ -141,7 +150,7 @@ class Propagation:
         hits = held.hits(entries, rows)
         return hits[np.argsort(numpy_of(entries.column("_id")))]
 
-    def _count_rows(self, name: str, stored: StoredRows) -> None:
+    def _count_rows(self, name: str, stored: RowStore) -> None:
         """Count the stored rows of patterns that have not been counted; nothing of the input may be on disk."""
         table = self.ranges[name]
         unknown = numpy_of(pc.is_null(table.column("_count"))).astype(np.bool_)
@@ -151,9 +160,9 @@ class Propagation:
         numbered = table.append_column("_id", pa.array(np.arange(table.num_rows))).filter(pa.array(unknown))
         names = [HASH, *(key_name(i) for i in range(len(self.kinds)))]
         for shaped in shapes(numbered, self.kinds):
-            for run, rows in _candidates(stored, shaped, self.kinds):
+            for part, rows in _candidates(stored, shaped, self.kinds):
                 if len(rows):
-                    hits = self._hits_of_shape(shaped, take(run.table.select(names), rows))
+                    hits = self._hits_of_shape(shaped, take(part.table.select(names), rows))
                     counts[numpy_of(shaped.table.column("_id"))] += hits
         at = table.column_names.index("_count")
         self._set_ranges(name, table.set_column(at, "_count", pa.array(counts)))
@@ -166,30 +175,26 @@ class Propagation:
         """Look at all pending promises again."""
         self._changed.everything = True
 
-    def ready(self, stored: Mapping[str, StoredRows], pool: WaitingPool, overflow: Overflow) -> Iterator[pa.Table]:
+    def ready(self, stored: Mapping[str, RowStore], pool: WaitingPool, generations: Generations) -> Iterator[pa.Table]:
         """Output rows for the promises that hold for the output now; they are pending no longer."""
         changed, self._changed = self._changed, Delta()
-        resident = np.zeros(overflow.buckets.count, np.int64)
-        if not overflow.is_empty:
-            for rows in stored.values():
-                resident += rows.bucket_rows(overflow.buckets)
         for name, other in (self.names, self.names[::-1]):
             pending = self.points[name]
             for found in spoken_of(pending, changed):
-                for run, candidates in found:
-                    at = pending.living(run, candidates)
-                    keys = take(run.table, at)
+                for part, candidates in found:
+                    at = alive_of(part, candidates)
+                    keys = take(part.table, at)
                     done = (self.promises[other].find(keys) > 0) | ~(
-                        stored[name].has(keys) | overflow.touches(name, keys)
+                        has_keys(stored[name], keys) | generations.touches(name, keys)
                     )
-                    done &= ~(pool.waits(name, keys) | pool.waits(other, keys) | overflow.owes(keys, resident))
+                    done &= ~(pool.waits(name, keys) | pool.waits(other, keys) | generations.owes(keys))
                     if done.any():
-                        pending.kill(run, at[done])
+                        pending.remove(Rows(part, at[done]), "punctuation")
                         yield self.rows(keys.filter(pa.array(done)))
             pending.settle()
-        if pool.is_empty and not any(overflow.is_owing(bucket, resident) for bucket in overflow.buckets_on_disk()):
+        if pool.is_empty and not any(generations.is_owing(bucket) for bucket in generations.on_disk()):
             for name in self.names:
-                if not overflow.rows_on_disk(name).any():
+                if not stored[name].spilled:
                     self._count_rows(name, stored[name])
                 yield from self._ready_ranges(name)
 
@@ -218,9 +223,9 @@ class Propagation:
     def rest(self) -> Iterator[pa.Table]:
         """The inputs have ended and all results are out: everything pending holds."""
         for name in self.names:
-            for run, rows in self.points[name].all():
+            for part, rows in everything(self.points[name]):
                 if len(rows):
-                    yield self.rows(take(run.table, rows))
+                    yield self.rows(take(part.table, rows))
             yield from self._say_once(self.ranges[name].drop_columns(["_count"]))
 
     def rows(self, patterns: pa.Table) -> pa.Table:
@@ -258,28 +263,23 @@ class Propagation:
         part = pa.array(np.zeros(patterns.num_rows, np.int32))
         return pa.StructArray.from_arrays([*fields, part, parts], fields=list(kind))
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """Runs and values."""
-        runs, said = self.said.save()
-        values: dict[str, Any] = {"said": said}
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Tables and values; pending keys are saved with their stores."""
+        tables, said = self.said.save()
         for name in self.names:
-            mine, values[name] = self.points[name].save()
-            runs += mine
-            if self.ranges[name].num_rows:
-                if self._saved[name] is None:
-                    label = f"{name}.pending_ranges"
-                    self._saved[name] = resident_run(label, self.ranges[name], oldest=0, newest=0)
-                runs.append(self._saved[name])  # type: ignore[arg-type]
-        return runs, values
+            if self.ranges[name].num_rows and self._saved[name] is None:
+                self._saved[name] = SideTable.of(self.ranges[name])
+            saved = self._saved[name]
+            if self.ranges[name].num_rows and saved is not None:
+                tables[f"{name}.pending_ranges"] = saved
+        return tables, {"said": said}
 
-    def restore(self, runs: Sequence[Run], values: dict[str, Any]) -> None:
-        """What `save` returned; runs of other labels are passed over."""
-        self.said.restore(runs, values["said"])
+    def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
+        """What `save` returned; tables of other names are passed over."""
+        self.said.restore(tables, values["said"])
         for name in self.names:
-            self.points[name].restore(runs, values[name])
-            for run in runs:
-                if run.label == f"{name}.pending_ranges":
-                    self.ranges[name], self._saved[name] = run.table, run
+            if (saved := tables.get(f"{name}.pending_ranges")) is not None:
+                self.ranges[name], self._saved[name] = saved.table, saved
 
 
 class PartialPromises:
@@ -289,7 +289,7 @@ class PartialPromises:
         self.label = f"{name}.partial"
         self.kinds = tuple(kinds)
         self.table = punctuation_schema(kinds).empty_table()
-        self._run: Run | None = None
+        self._saved: SideTable | None = None
 
     def complete(self, table: pa.Table) -> pa.Table:
         """The punctuations that hold now; the others are kept until their missing parts come."""
@@ -308,29 +308,29 @@ class PartialPromises:
         done = enough[ids] >= numpy_of(held.column("_parts"))
         once: Mask = np.zeros(len(ids), np.bool_)
         once[first_of_each(ids)] = True
-        self.table, self._run = take(held, distinct[~done[distinct]]), None
+        self.table, self._saved = take(held, distinct[~done[distinct]]), None
         return pa.concat_tables([whole, held.filter(pa.array(done & once))])
 
-    def save(self) -> list[Run]:
+    def save(self) -> dict[str, SideTable]:
         """The parts kept."""
-        if self._run is None and self.table.num_rows:
-            self._run = resident_run(self.label, sort_by_hash(self.table), oldest=0, newest=0)
-        return [self._run] if self._run is not None else []
+        if self._saved is None and self.table.num_rows:
+            self._saved = SideTable.of(sort_by_hash(self.table))
+        return {} if self._saved is None else {self.label: self._saved}
 
-    def restore(self, runs: Sequence[Run]) -> None:
-        """What `save` returned; runs of other labels are passed over."""
-        for run in runs:
-            if run.label == self.label:
-                self._run, self.table = run, run.table
+    def restore(self, tables: Mapping[str, SideTable]) -> None:
+        """What `save` returned; tables of other names are passed over."""
+        if self.label in tables:
+            self._saved = tables[self.label]
+            self.table = self._saved.table
 
 
-def _candidates(stored: StoredRows, shaped: Shaped, kinds: Sequence[pa.DataType]) -> Found:
+def _candidates(stored: RowStore, shaped: Shaped, kinds: Sequence[pa.DataType]) -> Found:
     """Stored rows that patterns of one shape may cover."""
     for column in (*shaped.values, *shaped.ranges):
         if is_ordered(kinds[column]):
             low, high, endless = shaped.bounds(column, Ordering(kinds[column]))
-            return stored.within(column, Intervals.promised(low, high, endless, 0, 0).united())
-    return stored.all()
+            return within(stored, column, Intervals.promised(low, high, endless, 0, 0).united())
+    return everything(stored)
 
 
 def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -3,46 +3,49 @@
 Semantics     inner equi-join of two inputs. A punctuation ("no more rows with these keys on this input") takes effect
               at the end of its batch; rows and punctuations of one batch have no order.
 Per batch     1  rows that break an earlier promise are diverted (`violations`), before anything is joined
-              2  the rows chosen by the scheduling (`scheduling`; all of them without a quota) meet the stored rows of
+              2  the rows chosen by the scheduling (`scheduling`; all of them without a quota) probe the stored rows of
                  the other input and each other
               3  the batch's promises are added: punctuations, ended clusters, orders, ended inputs
               4  a row without a future is dropped on the fly, the others are stored
               5  stored rows without a future are purged when the purge policy says so (`purge_policies`)
-              6  with a memory budget, the largest buckets are spilled when it is exceeded (`spilling`)
+              6  with a memory budget, the largest buckets are flushed when it is exceeded (`spilling`)
               7  promises that now hold for the output are propagated (`propagation`)
-No future     a row has none if its key is promised away on the other input and no row of that key is waiting or spilled
+No future     a row has none if its key is promised away on the other input and no row of that key is waiting or on disk
               there; or if it is on the many side and has met its one partner (`join_state`).
 Cost          a batch costs in proportion to its rows and promises and to the rows purged: single keys are found by
-              hash, ranges by binary search in an order of the values (`stored_rows`).
+              hash, ranges by binary search in an order of the values (`lookup`).
 
 L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Join Operator. DEBS 2003.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import drop_null_keys, sort_by_hash
-from watersmeet.operator import Batch, Operator, OperatorState
+from watersmeet.join.binary import BinaryJoin
+from watersmeet.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.constraints import ClusterTracker
 from watersmeet.punctuated.grouping import distinct_keys
 from watersmeet.punctuated.intervals import Mask
-from watersmeet.punctuated.join_state import JoinState
-from watersmeet.punctuated.meeting import Meeting, Rows
+from watersmeet.punctuated.join_state import JoinState, by_reason
+from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.punctuated.pairing import Pairing, Tables
 from watersmeet.punctuated.patterns import punctuation_schema
 from watersmeet.punctuated.punctuation import Delta
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling
 from watersmeet.punctuated.violations import Violations
+from watersmeet.state.parts import All
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
 
 
-class PunctuatedJoin(Operator):
+class PunctuatedJoin(BinaryJoin):
     """Joins two inputs and forgets what their promises make useless."""
 
     name = "punctuated"
@@ -51,15 +54,16 @@ class PunctuatedJoin(Operator):
         super().__init__(plan, space)
         self.options = PunctuatedOptions(**plan.options, **plan.tuning)
         self.one_sides = self.options.one_sides
-        self.state = state = JoinState(plan, self.options, space, self.metrics)
+        self.state = state = JoinState(plan, self.options, space, self.metrics, self.accounts)
+        self.stores = state.stored
         self.gates = {
-            name: Violations(name, self.options.on_violation, state.promises[name], state.trackers[name])
+            name: Violations(name, self.options.on_violation, state.promises[name], state.trackers[name], self.accounts)
             for name in state.names
         }
         self.policy = purge_policy(self.options.purge, self.options.purge_after)
-        self.meeting = Meeting(plan, self.one_sides)
+        self.pairing = Pairing(self.names, self.emitter, self.one_sides)
         memory = None if self.options.memory is None else self.options.memory // plan.partitions
-        self.spilling = Spilling(state, self.meeting, memory, self.options.on_violation)
+        self.spilling = Spilling(state, self.pairing, memory, self.options.on_violation)
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """The steps of the module's docstring."""
@@ -80,48 +84,43 @@ class PunctuatedJoin(Operator):
 
     def _admitted(self, batch: Batch, name: str) -> pa.Table:
         """The rows that arrived, sorted by hash, less those with a null in the key and those that broke a promise."""
-        table, state = batch.rows.get(name), self.state
-        if table is None or not table.num_rows:
-            return state.schemas[name].empty_table()
-        complete = sort_by_hash(drop_null_keys(table))
-        if complete.num_rows < table.num_rows:
-            self.metrics.count(f"null_keys.{name}", table.num_rows - complete.num_rows)
+        state = self.state
 
         def is_known(rows: pa.Table) -> Mask:
-            return state.stored[name].has(rows) | state.pool.waits(name, rows)
+            return has_keys(state.stored[name], rows) | state.pool.waits(name, rows)
 
-        return self.gates[name].admit(
-            complete, batch.number, self.metrics, is_known if name in self.one_sides else None
-        )
+        table = self.prologue.admit(batch, name)
+        known = is_known if name in self.one_sides else None
+        return self.gates[name].admit(table, batch.number, self.metrics, known) if table.num_rows else table
 
-    def _process(self, now: Rows, waited: Rows, batch: Batch, arrived: Rows | None) -> Iterator[pa.Table]:
-        """Join rows, hear what the batch promises, store what may still match."""
+    def _process(self, now: Tables, waited: Tables, batch: Batch, arrived: Tables | None) -> Iterator[pa.Table]:
+        """Join rows, learn what the batch promises, store what may still match."""
         names = self.state.names
-        met = {name: np.zeros(now[name].num_rows, np.bool_) for name in names}
-        yield from self._join(now, met)
+        done = {name: np.zeros(now[name].num_rows, np.bool_) for name in names}
+        yield from self._join(now, done)
         for name in names:
             if arrived is not None:
-                self._hear(batch, name, arrived[name])
+                self._learn(batch, name, arrived[name])
             if waited[name].num_rows:
                 self._released(name, waited[name])
         for name in names:
-            self._store(name, now[name], met[name], batch, late=waited[name].num_rows > 0)
+            self._store(name, now[name], done[name], batch, late=waited[name].num_rows > 0)
 
-    def _join(self, now: Rows, met: dict[str, Mask]) -> Iterator[pa.Table]:
-        """New rows meet the stored ones, then each other; `met` notes rows that have met their only partner."""
+    def _join(self, now: Tables, done: dict[str, Mask]) -> Iterator[pa.Table]:
+        """New rows probe the stored ones, then each other; `done` notes rows that have matched their only partner."""
         state = self.state
         for name in state.names:
             other, mine = state.other[name], now[name]
-            for run, i, j in state.stored[other].meet(mine):
-                yield self.meeting.rows({name: (mine, i), other: (run.table, j)})
+            for part, i, j in self.probe(name, mine):
+                yield self.results(name, mine, i, part.table, j)
                 if name in self.one_sides:
-                    self.metrics.count(f"purged.{other}.one_to_many", state.forget(other, run, j))
+                    state.forget(other, part, j, "one_to_many")
                 if other in self.one_sides:
-                    met[name][i] = True
+                    done[name][i] = True
         left, right = state.names
-        yield from self.meeting.tables(now[left], now[right], met[left], met[right])
+        yield from self.pairing.pairs(now[left], now[right], done[left], done[right])
 
-    def _hear(self, batch: Batch, name: str, arrived: pa.Table) -> None:
+    def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> None:
         """Everything that a batch promises about an input."""
         said = batch.punctuations.get(name)
         if said is not None and said.num_rows:
@@ -158,14 +157,15 @@ class PunctuatedJoin(Operator):
         if self.state.propagation:
             self.state.propagation.changed(keys)
 
-    def _store(self, name: str, table: pa.Table, met: Mask, batch: Batch, *, late: bool) -> None:
+    def _store(self, name: str, table: pa.Table, done: Mask, batch: Batch, *, late: bool) -> None:
         state = self.state
-        if met.any():
-            self.metrics.count(f"dropped.{name}.one_to_many", int(np.count_nonzero(met)))
-            table = table.filter(pa.array(~met))
+        if done.any():
+            self.accounts.leave(name, "one_to_many", int(np.count_nonzero(done)))
+            table = table.filter(pa.array(~done))
         sources = state.without_future(name, table)
         if sources.any():
-            state.count_reasons("dropped", name, sources)
+            for reason, rows in by_reason(sources):
+                self.accounts.leave(name, reason, len(rows))
             table = table.filter(pa.array(sources == 0))
         if table.num_rows:
             state.stored[name].add(table.combine_chunks(), batch.number)
@@ -182,7 +182,7 @@ class PunctuatedJoin(Operator):
 
     def _propagate(self) -> Iterator[pa.Table]:
         if self.state.propagation:
-            for table in self.state.propagation.ready(self.state.stored, self.state.pool, self.state.overflow):
+            for table in self.state.propagation.ready(self.state.stored, self.state.pool, self.state.generations):
                 self.metrics.count("punctuations_out", table.num_rows)
                 yield table
 
@@ -192,7 +192,7 @@ class PunctuatedJoin(Operator):
         for bucket in self.spilling.to_merge():
             if pages >= self.options.idle_pages:
                 break
-            pages += self.state.overflow.pages(bucket)
+            pages += self.state.generations.pages(bucket)
             yield from self.spilling.merge(bucket, batch.number)
         if pages:
             self.metrics.count("pages_read", pages)
@@ -202,20 +202,25 @@ class PunctuatedJoin(Operator):
         self.state.report()
 
     def finish(self) -> Iterator[pa.Table]:
-        """All inputs have ended: process what waits, merge what is spilled, let go of everything."""
+        """All inputs have ended: process what waits, merge what is on disk, forget everything."""
         last = Batch(max(self.ended.values()))
         drained = self.state.pool.drain()
         yield from self._process(drained, drained, last, None)
-        while buckets := self.state.overflow.buckets_on_disk():
+        while buckets := self.state.generations.on_disk():
             for bucket in buckets:
                 yield from self.spilling.merge(bucket, last.number, final=True)
         if self.state.propagation:
             yield from self.state.propagation.rest()
-        self.state = JoinState(self.plan, self.options, self.space, self.metrics)
+        for store in self.state.row_stores:
+            store.remove(All(), "ended")
+
+    def row_stores(self) -> Iterable[RowStore]:
+        """Stored and waiting rows."""
+        return self.state.row_stores
 
     def save(self) -> OperatorState:
-        """Rows, promises and what is pending."""
-        return self.state.save()
+        """Rows, promises and what is pending; nothing of it after the end."""
+        return OperatorState() if self.finished else self.state.save()
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned."""

@@ -12,7 +12,7 @@ its source, for the account of what was purged why. `add` returns what is new (a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from watersmeet.punctuated.intervals import Intervals, IntervalSet, Mask, Source
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.ordering import Ordering, is_ordered, is_text
 from watersmeet.punctuated.patterns import Shaped, normalised, shapes
-from watersmeet.state.run import Run
+from watersmeet.state.side_table import SideTable
 
 # Sources of promises, as bits; the lowest one set gives the reason of a purge.
 SOURCES = {"punctuation": 1, "clustered": 2, "ordered": 4, "ended": 8}
@@ -108,7 +108,7 @@ class PunctuatedRange:
             found |= held.find(held.ordering.codes(table.column(key_name(column))))
         for patterns in self.keyed.values():
             found |= patterns.find(table)
-        if self.voided.runs and found.any():
+        if self.voided.pieces and found.any():
             found[self.voided.find(table) > 0] = 0
         return found
 
@@ -132,7 +132,7 @@ class PunctuatedRange:
             return np.ones(shaped.table.num_rows, np.bool_)
         covered = np.zeros(shaped.table.num_rows, np.bool_)
         for column in (*shaped.values, *shaped.ranges):
-            if column in self.intervals and not self.voided.runs:
+            if column in self.intervals and not self.voided.pieces:
                 held = self.intervals[column]
                 covered |= held.covers(*shaped.bounds(column, held.ordering))
         return covered
@@ -217,20 +217,26 @@ class PunctuatedRange:
             self.keyed[shape] = KeyedPatterns(self.kinds, values, ranges, self.label)
         return self.keyed[shape]
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """Runs and values."""
-        runs = [run for column in sorted(self.intervals) for run in self.intervals[column].save()]
-        runs += [run for shape in sorted(self.keyed) for run in self.keyed[shape].runs]
-        return runs + self.voided.runs, dict(self.everything)
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Tables and values."""
+        tables: dict[str, SideTable] = {}
+        for column in sorted(self.intervals):
+            tables |= self.intervals[column].save()
+        for shape in sorted(self.keyed):
+            tables |= self.keyed[shape].save()
+        return tables | self.voided.save(), dict(self.everything)
 
-    def restore(self, runs: Sequence[Run], everything: dict[str, Any]) -> None:
-        """What `save` returned."""
+    def restore(self, tables: Mapping[str, SideTable], everything: Mapping[str, Any]) -> None:
+        """What `save` returned; tables of other labels are passed over."""
         self.everything = dict(everything)
-        for run in runs:
-            if run.label == self.voided.label:
-                self.voided.runs.append(run)
-            elif run.label == self.label and run.attributes["shape"] == "intervals":
-                self._interval_set(run.attributes["ranges"][0]).restore(run)
-            elif run.label == self.label:
-                values, ranges = (tuple(run.attributes[name]) for name in ("values", "ranges"))
-                self._patterns(values, ranges).runs.append(run)
+        for name, table in tables.items():
+            label, _, shape = name.partition("/")
+            if label == self.voided.label:
+                self.voided.pieces.append(table)
+            elif label == self.label:
+                structure, *columns, _ = shape.split("/")
+                numbers = [tuple(int(i) for i in group.split("-") if i) for group in columns]
+                if structure == "intervals":
+                    self._interval_set(numbers[0][0]).restore(table)
+                else:
+                    self._patterns(numbers[0], numbers[1]).pieces.append(table)

@@ -2,12 +2,12 @@
 
 On-the-fly dropping is not a matter of policy: a row without a future is never stored. A policy only decides when the
 rows that are already stored are looked up. With single keys found by hash and ranges by binary search a purge costs
-what it purges, so purging at once is the default; waiting saves the bits that are written anew for every run hit.
+what it purges, so purging at once is the default; waiting saves marks that are written one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -17,8 +17,7 @@ from watersmeet.punctuated.intervals import IntervalSet
 from watersmeet.punctuated.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.ordering import Ordering
 from watersmeet.punctuated.punctuation import Delta
-from watersmeet.punctuated.stored_rows import Found, StoredRows
-from watersmeet.state.run import Run
+from watersmeet.state.side_table import SideTable
 
 
 class PurgePolicy(Protocol):
@@ -89,38 +88,31 @@ class Unpurged:
         """All of it; nothing is left."""
         delta = Delta(everything=self.everything, count=self.count)
         names = [HASH, *(key_name(i) for i in range(len(self.kinds)))]
-        if self._points.runs:
-            delta.points = sort_by_hash(pa.concat_tables([run.table.select(names) for run in self._points.runs]))
+        if self._points.pieces:
+            kept = [piece.table.select(names) for piece in self._points.pieces]
+            delta.points = sort_by_hash(pa.concat_tables(kept))
         for column, held in self._ranges.items():
             for part in held.parts:
                 delta.add(Delta(ranges={column: part}))
         for fresh in self._fresh:
             delta.add(Delta(fresh.points, fresh.ranges))
-        self.count, self.everything, self._fresh, self._points.runs, self._ranges = 0, False, [], [], {}
+        self.count, self.everything, self._fresh, self._points.pieces, self._ranges = 0, False, [], [], {}
         return delta
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """Runs and values."""
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Tables and values."""
         self._keep()
-        runs = [run for column in sorted(self._ranges) for run in self._ranges[column].save()]
-        return runs + self._points.runs, {"count": self.count, "everything": self.everything}
+        tables = self._points.save()
+        for column in sorted(self._ranges):
+            tables |= self._ranges[column].save()
+        return tables, {"count": self.count, "everything": self.everything}
 
-    def restore(self, runs: Sequence[Run], values: dict[str, Any]) -> None:
-        """What `save` returned; runs of other labels are passed over."""
+    def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
+        """What `save` returned; tables of other labels are passed over."""
         self.count, self.everything = values["count"], values["everything"]
-        for run in runs:
-            if run.label == self.label and run.attributes["shape"] == "intervals":
-                self._range(run.attributes["ranges"][0]).restore(run)
-            elif run.label == self.label:
-                self._points.runs.append(run)
-
-
-def spoken_of(stored: StoredRows, delta: Delta) -> Iterator[Found]:
-    """Stored rows that new promises may speak of."""
-    if delta.everything:
-        yield stored.all()
-        return
-    if delta.points is not None:
-        yield stored.at(delta.points)
-    for column, pieces in delta.ranges.items():
-        yield stored.within(column, pieces)
+        for name, table in tables.items():
+            label, _, shape = name.partition("/")
+            if label == self.label and shape.startswith("intervals/"):
+                self._range(int(shape.split("/")[1])).restore(table)
+            elif label == self.label:
+                self._points.pieces.append(table)

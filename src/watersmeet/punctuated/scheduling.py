@@ -21,12 +21,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import merge_by_hash, take
+from watersmeet.arrow import Indices, merge_by_hash
 from watersmeet.punctuated.intervals import Mask
+from watersmeet.punctuated.lookup import Found, has_keys, spoken_of
 from watersmeet.punctuated.punctuation import Delta
-from watersmeet.punctuated.purge_policies import Unpurged, spoken_of
-from watersmeet.punctuated.stored_rows import Found, StoredRows
-from watersmeet.state.run import Run
+from watersmeet.punctuated.purge_policies import Unpurged
+from watersmeet.state.parts import Part
+from watersmeet.state.rows import RowStore
+from watersmeet.state.side_table import SideTable
 
 Candidates = Iterator[tuple[str, Found]]
 
@@ -43,9 +45,9 @@ class Sequential:
 
     def candidates(self, pool: WaitingPool) -> Candidates:
         """Run by run."""
-        runs = [(run.oldest, name, run) for name in pool.names for run in pool.rows[name].runs]
-        for _, name, run in sorted(runs, key=lambda item: (item[0], item[1], item[2].attributes["id"])):
-            yield name, [(run, pool.rows[name].living(run, np.arange(run.rows)))]
+        parts = [(name, part) for name in pool.names for part in pool.rows[name].parts()]
+        for name, part in sorted(parts, key=lambda item: (item[1].run.oldest, item[0], item[1].run.id)):
+            yield name, [(part, _all_rows(part))]
 
 
 class Priority:
@@ -61,8 +63,8 @@ class Priority:
         if pool.used_up == first:
             order.reverse()
         for name in order:
-            for run in sorted(pool.rows[name].runs, key=lambda run: (run.oldest, run.attributes["id"])):
-                yield name, [(run, pool.rows[name].living(run, np.arange(run.rows)))]
+            for part in sorted(pool.rows[name].parts(), key=lambda part: (part.run.oldest, part.run.id)):
+                yield name, [(part, _all_rows(part))]
 
 
 class ValueOriented:
@@ -76,7 +78,7 @@ class ValueOriented:
             for name in pool.names:
                 found = [item for part in spoken_of(pool.rows[name], delta) for item in part]
                 yield name, found
-                still_waiting |= any(len(pool.rows[name].living(run, rows)) for run, rows in found)
+                still_waiting |= any(len(alive_of(part, rows)) for part, rows in found)
             if still_waiting:
                 pool.urgent[promised].add(delta)
         yield from Sequential().candidates(pool)
@@ -89,18 +91,31 @@ def scheduling_of(name: str, one_sides: frozenset[str]) -> Scheduling:
     return ValueOriented() if name == "value" else Sequential()
 
 
+def _all_rows(part: Part) -> Indices:
+    return np.arange(part.table.num_rows)
+
+
+def alive_of(part: Part, rows: Indices) -> Indices:
+    """Those of a part's rows that are alive now."""
+    alive = part.alive(rows)
+    return rows if alive is None else rows[alive]
+
+
 class WaitingPool:
     """Rows that have arrived and are not processed yet: as good as still in the queue."""
 
     def __init__(
-        self, schemas: Mapping[str, pa.Schema], kinds: Sequence[pa.DataType], scheduling: Scheduling, quota: int | None
+        self,
+        stores: Mapping[str, RowStore],
+        kinds: Sequence[pa.DataType],
+        scheduling: Scheduling,
+        quota: int | None,
     ) -> None:
-        self.names = tuple(schemas)
-        self.schemas = dict(schemas)
+        self.names = tuple(stores)
         self.scheduling = scheduling
         self.quota = quota
-        self.rows = {name: StoredRows(f"{name}.waiting", kinds) for name in schemas}
-        self.urgent = {name: Unpurged(f"{name}.urgent", kinds) for name in schemas}
+        self.rows = dict(stores)
+        self.urgent = {name: Unpurged(f"{name}.urgent", kinds) for name in stores}
         self.used_up: str | None = None  # the input that had a whole quota in the last batch
 
     @property
@@ -112,7 +127,7 @@ class WaitingPool:
         """Which keys of a hash-sorted table have rows of `name` waiting."""
         if not self.rows[name].runs:
             return np.zeros(table.num_rows, np.bool_)
-        return self.rows[name].has(table)
+        return has_keys(self.rows[name], table)
 
     def hear(self, name: str, delta: Delta) -> None:
         """Learn what was promised, for value-oriented scheduling."""
@@ -137,47 +152,40 @@ class WaitingPool:
         taken: dict[str, list[pa.Table]] = {name: [] for name in self.names}
         left = quota
         for name, found in self.scheduling.candidates(self):
-            for run, candidates in found:
-                rows = self.rows[name].living(run, candidates)
+            for part, candidates in found:
+                rows = alive_of(part, candidates)
                 if left <= 0 or not len(rows):
                     continue
                 if len(rows) > left:  # rows with one hash stay together
-                    hashes = run.hashes[rows]
+                    hashes = part.hashes[rows]
                     rows = rows[: np.searchsorted(hashes, hashes[left - 1], side="right")]
-                taken[name].append(take(run.table, rows))
-                left -= self.rows[name].kill(run, rows)
+                taken[name].append(self.rows[name].hand_over(part, rows))
+                left -= len(rows)
         counts = {name: sum(table.num_rows for table in tables) for name, tables in taken.items()}
         self.used_up = next((name for name, count in counts.items() if count >= quota), None)
         return {
-            name: merge_by_hash(tables) if tables else self.schemas[name].empty_table()
+            name: merge_by_hash(tables) if tables else self.rows[name].schema.empty_table()
             for name, tables in taken.items()
         }
 
     def drain(self) -> dict[str, pa.Table]:
         """All waiting rows, sorted by hash."""
-        drained = {}
-        for name, rows in self.rows.items():
-            tables = [rows.living_table(run) for run in rows.runs]
-            drained[name] = merge_by_hash(tables) if tables else self.schemas[name].empty_table()
-            rows.drop(list(rows.runs))
-            self.urgent[name].take()
+        for urgent in self.urgent.values():
+            urgent.take()
         self.used_up = None
-        return drained
+        return {name: rows.drain() for name, rows in self.rows.items()}
 
-    def save(self) -> tuple[list[Run], dict[str, Any]]:
-        """Runs and values."""
-        runs: list[Run] = []
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Tables and values; the rows are saved with their stores."""
+        tables: dict[str, SideTable] = {}
         values: dict[str, Any] = {"used_up": self.used_up}
         for name in self.names:
-            mine, number = self.rows[name].save()
-            urgent, said = self.urgent[name].save()
-            runs += [*mine, *urgent]
-            values[name] = {"next": number, "urgent": said}
-        return runs, values
+            urgent, values[name] = self.urgent[name].save()
+            tables |= urgent
+        return tables, values
 
-    def restore(self, runs: Sequence[Run], values: dict[str, Any]) -> None:
-        """What `save` returned; runs of other labels are passed over."""
+    def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
+        """What `save` returned; tables of other labels are passed over."""
         self.used_up = values["used_up"]
         for name in self.names:
-            self.rows[name].restore(runs, values[name]["next"])
-            self.urgent[name].restore(runs, values[name]["urgent"])
+            self.urgent[name].restore(tables, values[name])

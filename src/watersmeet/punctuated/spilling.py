@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes
+from watersmeet.arrow import data_bytes, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.punctuated.constraints import duplicate_keys
-from watersmeet.punctuated.join_state import JoinState
-from watersmeet.punctuated.meeting import Meeting, Rows
+from watersmeet.punctuated.join_state import JoinState, by_reason
+from watersmeet.punctuated.pairing import Pairing, Tables
 
 
 class Spilling:
     """Moves rows of a `JoinState` to disk and back."""
 
-    def __init__(self, state: JoinState, meeting: Meeting, memory: int | None, on_violation: str) -> None:
+    def __init__(self, state: JoinState, pairing: Pairing, memory: int | None, on_violation: str) -> None:
         self.state = state
-        self.meeting = meeting
+        self.pairing = pairing
         self.memory = memory
         self.on_violation = on_violation
 
@@ -33,72 +33,72 @@ class Spilling:
         state = self.state
         if self.memory is None or not self.over_budget:
             return
-        state.settle(all_dead=True)
+        state.settle(tight=True)
         excess = state.resident_bytes - self.memory
         if excess <= 0:
             return
         chosen = self._largest(excess + self.memory // 2)
         tables = self._take(chosen)
-        if any(table.num_rows for table in tables.values()):
-            rows = state.overflow.write(tables, batch)
-            state.metrics.count("rows_spilled", rows)
-            state.metrics.event("flush", rows=rows, buckets=int(np.count_nonzero(chosen)))
-        state.settle(all_dead=True)
+        rows = state.generations.write(tables, batch)
+        if rows:
+            state.metrics.count("rows_flushed", rows)
+            state.metrics.event("flush", rows=rows, buckets=len(chosen))
+        state.settle(tight=True)
 
-    def _largest(self, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _largest(self, wanted: int) -> list[int]:
         """The largest buckets that together hold at least `wanted` bytes (all, if they hold less)."""
-        buckets = self.state.overflow.buckets
-        sizes = np.zeros(buckets.count)
-        for stored in self.state.stored.values():
-            if stored.rows:
-                sizes += stored.bucket_rows(buckets) * (stored.nbytes / stored.rows)
+        sizes = np.zeros(self.state.generations.buckets.count)
+        for store in self.state.stored.values():
+            if store.resident_rows:
+                sizes += store.bucket_rows * (store.nbytes / store.resident_rows)
         order = np.argsort(-sizes, kind="stable")
         enough = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
-        chosen = np.zeros(buckets.count, np.bool_)
-        chosen[order[:enough]] = True
-        return chosen
+        return sorted(order[:enough].tolist())
 
-    def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
-        state = self.state
-        return {
-            name: state.stored[name].take_buckets(chosen, state.overflow.buckets, state.schemas[name])
-            for name in state.names
-        }
+    def _take(self, buckets: list[int]) -> Tables:
+        """Move the rows of some buckets out of memory, sorted by hash."""
+        taken = {}
+        for name, store in self.state.stored.items():
+            parts = [table for tables in store.take(buckets).values() for table in tables]
+            store.compact()
+            taken[name] = merge_by_hash(parts) if parts else store.schema.empty_table()
+        return taken
 
     def to_merge(self) -> list[int]:
-        """Buckets on disk that owe results, those with most rows to meet first, then those with rows to purge."""
-        state, overflow = self.state, self.state.overflow
-        if overflow.is_empty:
+        """Buckets on disk that owe results, those with most rows to join first, then those with rows to purge."""
+        state, generations = self.state, self.state.generations
+        if generations.is_empty:
             return []
-        left, right = state.names
-        resident = state.stored[left].bucket_rows(overflow.buckets) + state.stored[right].bucket_rows(overflow.buckets)
-        disk = overflow.rows_on_disk(left) + overflow.rows_on_disk(right)
+        resident = generations.resident
+        disk = np.sum([store.disk_rows() for store in state.stored.values()], axis=0)
         wanted = []
         for bucket in np.flatnonzero(disk).tolist():
-            owed = int(resident[bucket]) + (int(disk[bucket]) if overflow.generations(bucket) > 1 else 0)
-            if owed or overflow.merged_at.get(bucket, 0) < state.promised:
+            owed = int(resident[bucket]) + (int(disk[bucket]) if generations.count(bucket) > 1 else 0)
+            if owed or generations.merged_at.get(bucket, 0) < state.promised:
                 wanted.append((-owed, bucket))
         return [bucket for _, bucket in sorted(wanted)]
 
     def merge(self, bucket: int, batch: int, *, final: bool = False) -> Iterator[pa.Table]:
         """Join what a bucket's generations owe each other, purge, and keep the rest in one generation."""
-        state, overflow = self.state, self.state.overflow
-        resident = self._take(np.arange(overflow.buckets.count) == bucket)
+        state, generations = self.state, self.state.generations
+        resident = self._take([bucket])
         room = 0 if self.memory is None else self.memory // 2 - state.resident_bytes
-        kept: list[Rows] = []
-        for tables in overflow.slices(bucket, resident):
-            count = len(tables[state.left])
+        kept: list[Tables] = []
+        for tables in generations.read(bucket, resident):
             rows = {name: tables[name][0] for name in state.names}
-            for at in range(1, count):
+            for at in range(1, len(tables[state.left])):
                 after = {name: tables[name][at] for name in state.names}
                 after = {name: self._without_copies(name, rows[name], after[name], batch) for name in state.names}
-                rows, done = yield from self.meeting.generations(rows, after)
+                rows, done = yield from self.pairing.generations(rows, after)
                 for name in state.names:
-                    self._gone(name, done[name], f"purged.{name}.one_to_many")
-            if not final:
+                    self._leave(name, done[name], "one_to_many")
+            if final:
+                for name in state.names:
+                    self._leave(name, rows[name], "ended")
+            else:
                 kept.append({name: self._survivors(name, rows[name]) for name in state.names})
-        overflow.retire(bucket)
-        overflow.merged_at[bucket] = state.promised
+        generations.release(bucket)
+        generations.merged_at[bucket] = state.promised
         written = 0
         for part in kept:
             size = sum(data_bytes(table) for table in part.values())
@@ -107,31 +107,31 @@ class Spilling:
                 for name in state.names:
                     state.stored[name].add(part[name], batch)
             elif size:
-                written += overflow.write(part, batch, new_generation=not written)
+                written += generations.write(part, batch, new=not written)
         state.metrics.count("buckets_merged")
         state.metrics.event("merge", bucket=bucket, rows_spilled_again=written)
         if state.propagation:
             state.propagation.changed_everything()
 
     def _survivors(self, name: str, table: pa.Table) -> pa.Table:
-        """The rows that may still find a partner. All of the bucket has met, so being on disk is no reason to stay."""
+        """The rows that may still find a partner. All of the bucket is joined: to be on disk is no reason to stay."""
         sources = self.state.without_future(name, table, mind_disk=False)
         if not sources.any():
             return table
-        self.state.count_reasons("purged_from_disk", name, sources)
-        self._gone(name, table.filter(pa.array(sources > 0)), None)
+        for reason, rows in by_reason(sources):
+            self._leave(name, table.take(pa.array(rows)), reason)
         return table.filter(pa.array(sources == 0)).combine_chunks()
 
-    def _gone(self, name: str, table: pa.Table, counter: str | None) -> None:
-        if table.num_rows and counter:
-            self.state.metrics.count(counter, table.num_rows)
+    def _leave(self, name: str, table: pa.Table, reason: str) -> None:
+        """Rows in hand are not stored again."""
+        self.state.accounts.leave(name, reason, table.num_rows)
         if table.num_rows and self.state.propagation:
             self.state.propagation.left_state(name, table.select(self.state.keys))
 
     def _without_copies(self, name: str, before: pa.Table, after: pa.Table, batch: int) -> pa.Table:
         """A key that must be unique may come a second time while its first row is on disk: found here."""
         if (
-            name not in self.meeting.one_sides
+            name not in self.pairing.one_sides
             or self.on_violation == "keep"
             or not (before.num_rows and after.num_rows)
         ):
@@ -152,4 +152,5 @@ class Spilling:
                 hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
             )
         self.state.metrics.count(f"violations.{name}.one_to_many", count)
+        self.state.accounts.leave(name, "violation", count)
         return after.filter(pa.array(~wrong))

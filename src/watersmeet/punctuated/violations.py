@@ -14,6 +14,7 @@ from watersmeet.metrics import Metrics
 from watersmeet.punctuated.constraints import ClusterTracker, OrderTracker, duplicate_keys
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.punctuation import PunctuatedRange, reason_of
+from watersmeet.state.accounts import Accounts
 
 Tracker = ClusterTracker | OrderTracker
 Rule = str | Callable[[pa.Table], str]  # what was promised, in words; it may depend on the row
@@ -22,8 +23,10 @@ Rule = str | Callable[[pa.Table], str]  # what was promised, in words; it may de
 class Violations:
     """Checks the rows of one input and deals with those that break a promise."""
 
-    def __init__(self, name: str, mode: str, promises: PunctuatedRange, trackers: Sequence[Tracker]) -> None:
-        self.name, self.mode = name, mode
+    def __init__(
+        self, name: str, mode: str, promises: PunctuatedRange, trackers: Sequence[Tracker], accounts: Accounts
+    ) -> None:
+        self.name, self.mode, self.accounts = name, mode, accounts
         self.promises, self.trackers = promises, tuple(trackers)
 
     def admit(
@@ -82,6 +85,7 @@ class Violations:
         metrics.count(f"violations.{self.name}.{reason}", count)
         metrics.event("violation", input=self.name, reason=reason, rows=count, mode=self.mode)
         if self.mode == "drop":
+            self.accounts.leave(self.name, "violation", count)
             return table.filter(pa.array(~wrong))
         self.promises.void(broken, batch)
         return table

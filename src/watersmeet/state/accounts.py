@@ -49,7 +49,7 @@ class Accounts:
         """Rows of an input are not held any more, or never were."""
         if reason not in REASONS:
             raise ValueError(f"{reason!r} is not a reason to leave: {', '.join(REASONS)}")
-        if rows:
+        if rows and name:
             of_input = self.left.setdefault(name, {})
             of_input[reason] = of_input.get(reason, 0) + rows
             self._metrics.count(f"left.{name}.{reason}", rows)

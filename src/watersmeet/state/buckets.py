@@ -37,6 +37,15 @@ class Buckets:
         """The bucket of each hash."""
         return (((hashes >> np.uint64(32)) * np.uint64(self.count)) >> np.uint64(32)).astype(np.int64)
 
+    def span(self, bucket: int) -> tuple[int, int]:
+        """The smallest hash of a bucket, and that of the next one.
+
+        >>> Buckets(2).span(1) == (2**63, 2**64)
+        True
+        """
+        low = int(self.bounds[bucket - 1]) if bucket else 0
+        return low, int(self.bounds[bucket]) if bucket < self.count - 1 else 1 << 64
+
     def offsets(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """For sorted hashes, where each bucket begins; one more entry than buckets."""
         inner = np.searchsorted(hashes, self.bounds, side="left")

@@ -74,7 +74,7 @@ class RowStore:
         space: RunSpace,
         accounts: Accounts,
         *,
-        input: str | None = None,
+        input: str | None = None,  # whose rows these are; empty for entries that are no rows of an input
         time: str | None = None,
         rule: Rule | None = None,
         flags: Sequence[str] = (),
@@ -83,7 +83,7 @@ class RowStore:
         describe: Callable[[pa.Table], dict[str, Any]] | None = None,
         merges_spilled: bool = False,
     ) -> None:
-        self.name, self.input = name, input or name
+        self.name, self.input = name, name if input is None else input
         self.schema, self.layout, self.space, self.accounts = schema, layout, space, accounts
         self.time, self.rule, self.flags = time, rule, tuple(flags)
         self.buckets = buckets  # of the pages of spilled runs
@@ -295,6 +295,35 @@ class RowStore:
         self.bucket_rows[wanted] = 0
         self._swept(before - self.rows - sum(table.num_rows for tables in taken.values() for table in tables))
         return {bucket: [table for table in tables if table.num_rows] for bucket, tables in taken.items()}
+
+    def hand_over(self, part: Part, rows: Indices) -> pa.Table:
+        """Move some living rows of a part out of the store; the caller stores them elsewhere."""
+        taken = part.take(rows)
+        self.mark(part, DEAD, rows)
+        return taken
+
+    def drain(self) -> pa.Table:
+        """Move all rows in memory out of the store, sorted by hash."""
+        drained = self._sorted([part.take(part.living) for part in self.parts()], "hash")
+        self._forget(self.resident)
+        self.runs = self.spilled
+        self.bucket_rows = np.zeros_like(self.bucket_rows)
+        return drained
+
+    def release(self, bucket: int) -> None:
+        """The rows of a bucket on disk have been moved elsewhere, or have left."""
+        runs = [run.without_bucket(bucket) if run.tier == "spilled" else run for run in self.runs]
+        self._forget([run for run in runs if not run.rows])
+        self.runs = [run for run in runs if run.rows]
+
+    def disk_rows(self) -> Counts:
+        """Rows on disk, per bucket."""
+        assert self.buckets is not None
+        counts: Counts = np.zeros(self.buckets.count, np.int64)
+        for run in self.spilled:
+            for bucket, place in run.places.items():
+                counts[bucket] += place.rows
+        return counts
 
     def _without(self, run: Run, ranges: list[tuple[int, int]]) -> Run:
         """A run less some ranges. With dead rows or flags it is written anew: marks count for whole runs."""

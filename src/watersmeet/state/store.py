@@ -229,7 +229,7 @@ class PartitionStore:
         resident = [run.nbytes for run in state.all_runs if run.tier == "resident"]
         entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.all_tables)
         entry["spilled_bytes"] = sum(run.nbytes for run in state.all_runs if run.tier == "spilled")
-        entry["state_rows"] = sum(run.rows for run in state.runs) + sum(store.rows for store in state.stores)
+        entry["state_rows"] = sum(store.rows for store in state.stores if store.input)
         manifest.digest = digest_of(state, deterministic)
         earlier = self._earlier(manifest.version)
         if earlier is not None:
