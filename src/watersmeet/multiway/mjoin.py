@@ -38,6 +38,7 @@ from watersmeet.multiway.slices import Order, cut
 from watersmeet.multiway.window import in_window, times_of, within_window
 from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
+from watersmeet.saturating import saturated
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import RunSpace
 from watersmeet.state.tiers import TieredRuns
@@ -219,7 +220,7 @@ class MJoin(Operator):
                 table = table.filter(pc.is_valid(column))
             if table.num_rows:
                 times, newest = times_of(table.column(self._time(index))), self.newest[index]
-                if newest is not None and (late := int((times < newest - self.options.lateness).sum())):
+                if newest is not None and (late := int((times < saturated(newest - self.options.lateness)).sum())):
                     self.metrics.count(f"rows_late.{name}", late)
                 self.newest[index] = max(int(times.max()), newest if newest is not None else int(times.max()))
         return sort_by_hash(table)
@@ -254,7 +255,7 @@ class MJoin(Operator):
             return inf
         if self.options.window is None or any(self.newest[i] is None for i in others):
             return -inf
-        return min(self.newest[i] or 0 for i in others) - self.options.lateness - self.options.window
+        return saturated(min(self.newest[i] or 0 for i in others) - self.options.lateness - self.options.window)
 
     def _expire(self, index: int) -> int:
         """Drop stored rows that nothing yet to come can meet."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.arrow import Indices, numpy_of, one_chunk
 from watersmeet.multiway.probe import Matches
-
-Times = npt.NDArray[np.int64]
+from watersmeet.saturating import EARLIEST, Times, scaled, shifted
 
 DAY = 86_400_000_000
 
@@ -29,11 +26,12 @@ def times_of(column: pa.ChunkedArray) -> Times:
         # To microseconds without a cast of zones: the instant stays, only the unit changes.
         array = array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64())
     elif pa.types.is_date(array.type):
-        array = pc.multiply(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()), DAY)
+        days = array.cast(pa.date32()).view(pa.int32()).cast(pa.int64())
+        return scaled(numpy_of(days.fill_null(EARLIEST)), DAY)
     else:
         array = array.cast(pa.int64())
     if array.null_count:
-        array = array.fill_null(np.iinfo(np.int64).min)
+        array = array.fill_null(EARLIEST)
     return np.asarray(numpy_of(array))
 
 
@@ -69,8 +67,8 @@ def _stretches(match: Matches, times: Times, groups: Indices, when: Times, windo
     place = of_group * base + np.searchsorted(ranks, at)
     order = np.argsort(place, kind="stable")
     place = place[order]
-    low = np.searchsorted(place, groups * base + np.searchsorted(ranks, when - window, side="left"))
-    high = np.searchsorted(place, groups * base + np.searchsorted(ranks, when + window, side="right"))
+    low = np.searchsorted(place, groups * base + np.searchsorted(ranks, shifted(when, -window), side="left"))
+    high = np.searchsorted(place, groups * base + np.searchsorted(ranks, shifted(when, window), side="right"))
     return Matches(match.table, rows[order], low, high - low)
 
 
@@ -78,5 +76,5 @@ def in_window(blocks: Iterator[list[Indices]], times: Sequence[Times], window: i
     """The combinations whose earliest and latest times are at most `window` apart."""
     for block in blocks:
         at = [of_input[rows] for of_input, rows in zip(times, block, strict=True)]
-        near = np.maximum.reduce(at) - np.minimum.reduce(at) <= window
+        near = np.maximum.reduce(at) <= shifted(np.minimum.reduce(at), window)
         yield block if near.all() else [rows[near] for rows in block]

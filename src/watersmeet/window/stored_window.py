@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from watersmeet.arrow import Indices, hashes_of, take
 from watersmeet.matching import scan
+from watersmeet.saturating import Times
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
 from watersmeet.state.tiers import MAX_ROWS, TieredRuns
 from watersmeet.window.batch_costs import SCAN_ROWS, SLICES
-from watersmeet.window.kernels import Ordered, Times, distinct, distinct_in, merge_order, order
+from watersmeet.window.kernels import Ordered, distinct, distinct_in, merge_order, order
 from watersmeet.window.times import TIME, times_of
 
 # A batch is stored in at most this many slices; one that spans more time gets wider ones.

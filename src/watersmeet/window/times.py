@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrow import numpy_of, one_chunk
-from watersmeet.window.kernels import Times
+from watersmeet.saturating import LATEST, Times, saturated
 
 TIME = "_time"
 # Later than every time: the horizon of a window whose partner has ended.
-NEVER = 1 << 62
+NEVER = LATEST + 1
 
 
 def times_of(table: pa.Table, column: str) -> Times:
@@ -47,9 +47,9 @@ class Watermarks:
 
     def bound(self, name: str) -> int | None:
         """The earliest time at which a row of an input is still expected; None if any may come."""
-        return self.newest[name] - self.lateness if name in self.newest else None
+        return saturated(self.newest[name] - self.lateness) if name in self.newest else None
 
     def horizon(self, name: str, other: str) -> int | None:
         """The earliest time that a stored row of `name` can still be of use at, given the other input's bound."""
         bound = self.bound(other)
-        return None if bound is None else bound - self.windows[name]
+        return None if bound is None else saturated(bound - self.windows[name])
