@@ -138,9 +138,13 @@ def test_refreshes_at_the_same_time_each_write_a_version(spark: SparkSession, tm
     path, state = tmp_path / "master", tmp_path / "state"
     wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=200)
     write_stream(tmp_path / "in", 6, 400)
-    joined = wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=2, idle="sleep")
+
+    def joined() -> DataFrame:
+        return wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=2, idle="sleep")
+
     query = (
-        joined.writeStream.format("parquet")
+        joined()
+        .writeStream.format("parquet")
         .option("path", str(tmp_path / "out"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
@@ -163,9 +167,10 @@ def test_refreshes_at_the_same_time_each_write_a_version(spark: SparkSession, tm
         query.processAllAvailable()
     finally:
         query.stop()
-    wm.end_input(state, "stream")
     write_stream(tmp_path / "in", 1, 400, first=6)
-    run(wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=2), tmp_path)
+    run(joined(), tmp_path)
+    wm.end_input(state, "stream")
+    run(joined(), tmp_path)
     expected = spark.read.parquet(f"{tmp_path}/in").join(parts(spark), "part_id").drop("price")
     found = spark.read.parquet(str(tmp_path / "out")).drop("price")
     assert counted(found) == counted(expected.select(*found.columns))
