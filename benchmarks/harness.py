@@ -81,8 +81,8 @@ class Run:
 
     @property
     def rows_per_second(self) -> float:
-        """Over all micro-batches."""
-        return sum(self.rows) / sum(self.seconds)
+        """Over all micro-batches; 0 if none was finished in time."""
+        return sum(self.rows) / sum(self.seconds) if self.seconds else 0.0
 
     def steady(self, first: int = 3) -> float:
         """Rows per second from micro-batch `first` (counted from 0) on."""

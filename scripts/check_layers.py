@@ -8,7 +8,7 @@
       |
     estimate                       numbers only
       |
-    arrow errors matching metrics operator options plan projection spark_hash
+    arrow errors matching metrics operator options plan projection saturating spark_hash
 
 The tables below say all of it; the code under them only applies them. Every import counts, wherever it
 stands: inside a function, under `TYPE_CHECKING`, relative, or by name through `importlib.import_module`.
@@ -26,7 +26,7 @@ PACKAGE = "watersmeet"
 
 # A unit is a module or sub-package directly under the package; "__init__" is the package itself.
 FOUNDATION = frozenset(
-    {"arrow", "errors", "matching", "metrics", "operator", "options", "plan", "projection", "spark_hash"}
+    {"arrow", "errors", "matching", "metrics", "operator", "options", "plan", "projection", "saturating", "spark_hash"}
 )
 FAMILIES = frozenset({"progressive", "window", "multiway", "punctuated", "semistream"})
 SPARK_SIDE = frozenset({"spark", "pipeline", "lab", "cli", "__init__", "__main__"})

@@ -20,11 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.saturating import Times, scaled
+
 HASH = "_hash"
 
 Hashes = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
-Times = npt.NDArray[np.int64]  # microseconds
 
 DAY = 86_400_000_000
 
@@ -144,7 +145,7 @@ def times_of(table: pa.Table, column: str) -> Times:
             array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
         array = array.view(pa.int64())
     elif pa.types.is_date(array.type):
-        array = pc.multiply(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64()), DAY)
+        return scaled(numpy_of(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64())), DAY)
     else:
         array = array.cast(pa.int64())
     return numpy_of(array)

@@ -25,6 +25,8 @@ _DURATIONS = {
     "m": 60 * 10**6, "min": 60 * 10**6, "minute": 60 * 10**6, "h": 3600 * 10**6, "hour": 3600 * 10**6,
     "d": 86400 * 10**6, "day": 86400 * 10**6,
 }  # fmt: skip
+# Windows and lateness: longer than any time that Spark can print, and short enough to be added to each other.
+MAX_DURATION = 10_000 * 365 * 86_400 * 10**6
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
 
 

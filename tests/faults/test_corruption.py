@@ -258,12 +258,21 @@ def test_a_manifest_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
         made.use(folder)
 
 
-@pytest.mark.parametrize("changes", [{"version": 1}, {"partition": 1}, {"format": 2}], ids=str)
+@pytest.mark.parametrize("changes", [{"folder": "rows-of-another"}, {"partition": 1}, {"format": 1}], ids=str)
 def test_a_document_of_the_table_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
     made = world("master table")
-    name = "master/v-000002/part-00000.json"
+    name = f"{MasterTable(str(made.folder / 'master')).version(2)['folder']}/part-00000.json"
+    folder = damaged(made, {f"master/{name}": resealed(read(made, f"master/{name}"), **changes)})
+    with pytest.raises(StateError, match=rf"{name}: expected (folder rows-|format 2)"):
+        made.use(folder)
+
+
+@pytest.mark.parametrize("changes", [{"version": 1}, {"format": 1}], ids=str)
+def test_a_version_of_the_table_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
+    made = world("master table")
+    name = "master/v-000002.json"
     folder = damaged(made, {name: resealed(read(made, name), **changes)})
-    with pytest.raises(StateError, match=r"v-000002/part-00000\.json: expected (version 2|format 1)"):
+    with pytest.raises(StateError, match=r"v-000002\.json: expected (version 2|format 2)"):
         made.use(folder)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError, PlanError, StateDirError
+from watersmeet.semistream.master_table import MasterTable
 
 
 def write_stream(folder: Path, batches: int, rows: int, first: int = 0) -> None:
@@ -121,6 +124,94 @@ def test_a_refresh_reaches_a_join_and_every_row_meets_one_version(spark: SparkSe
     assert versions == {1.0, 2.0}
     wm.refresh_master(parts(spark), path)  # version 2 is kept: Spark may repeat the last batch
     assert [file.name for file in sorted(path.glob("v-*.json"))] == ["v-000002.json", "v-000003.json"]
+
+
+def rows_of_version(path: Path, version: int) -> int:
+    """How many rows a version has, every chunk read."""
+    table = MasterTable(str(path))
+    parts = [table.partition(version, partition) for partition in range(table.description.partitions)]
+    return sum(part.read(chunk).num_rows for part in parts for chunk in range(part.count))
+
+
+def test_refreshes_at_the_same_time_each_write_a_version(spark: SparkSession, tmp_path: Path) -> None:
+    """While a join reads the table; in the end it has come to the newest version."""
+    path, state = tmp_path / "master", tmp_path / "state"
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=200)
+    write_stream(tmp_path / "in", 6, 400)
+
+    def joined() -> DataFrame:
+        return wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=2, idle="sleep")
+
+    query = (
+        joined()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        barrier = threading.Barrier(3, timeout=120)
+
+        def refresh(factor: int) -> list[int]:
+            numbers = []
+            for _ in range(2):
+                barrier.wait()
+                numbers.append(wm.refresh_master(parts(spark, factor), path))
+            return numbers
+
+        with ThreadPoolExecutor(3) as pool:
+            numbers = [number for found in pool.map(refresh, (10, 100, 1000)) for number in found]
+        assert sorted(numbers) == [2, 3, 4, 5, 6, 7]
+        for version in MasterTable(str(path)).versions():
+            assert rows_of_version(path, version) == parts(spark).count()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    write_stream(tmp_path / "in", 1, 400, first=6)
+    run(joined(), tmp_path)
+    wm.end_input(state, "stream")
+    run(joined(), tmp_path)
+    expected = spark.read.parquet(f"{tmp_path}/in").join(parts(spark), "part_id").drop("price")
+    found = spark.read.parquet(str(tmp_path / "out")).drop("price")
+    assert counted(found) == counted(expected.select(*found.columns))
+    versions = [row.counters["version"] for row in wm.read_metrics(spark, state).collect() if "version" in row.counters]
+    assert max(versions) == 7
+    assert wm.refresh_master(parts(spark), path) == 8
+    assert MasterTable(str(path)).versions() == [8]  # the join has finished
+
+
+def test_of_two_preparations_at_the_same_time_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path, barrier = tmp_path / "master", threading.Barrier(2, timeout=120)
+
+    def prepare(frame: DataFrame) -> int | StateDirError:
+        barrier.wait()
+        try:
+            return wm.prepare_master(frame, "part_id", path, partitions=2)
+        except StateDirError as error:
+            return error
+
+    frames = [parts(spark), parts(spark).drop("price").filter("part_id < 10")]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(prepare, frames))
+    (error,) = (one for one in found if isinstance(one, StateDirError))
+    assert "a directory without a master table, found version 1 at" in str(error)
+    winner = frames[found.index(1)]
+    assert MasterTable(str(path)).description.columns == winner.columns[1:]
+    assert rows_of_version(path, 1) == winner.count()
+    assert len(list(path.glob("rows-*"))) == 1
+
+
+def test_a_refresh_whose_job_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "master"
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2)
+    wrong = parts(spark).withColumn(
+        "supplier",
+        F.when(F.col("price") < 2000, F.col("supplier")).otherwise(F.raise_error(F.lit("no supplier")).cast("string")),
+    )
+    with pytest.raises(Exception, match="no supplier"):
+        wm.refresh_master(wrong, path)
+    assert MasterTable(str(path)).versions() == [1]
+    assert len(list(path.glob("rows-*"))) == 1
 
 
 def test_a_bare_dataframe_is_prepared_into_the_state_directory(spark: SparkSession, tmp_path: Path) -> None:

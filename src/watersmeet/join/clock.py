@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watersmeet.arrow import Times
+from watersmeet.saturating import Times, saturated
 
 
 @dataclass
@@ -39,10 +39,10 @@ class Clock:
 
     def bound(self, name: str) -> int | None:
         """The earliest time at which a row of an input is still expected; None if any may come."""
-        return self.newest[name] - self.lateness if name in self.newest else None
+        return saturated(self.newest[name] - self.lateness) if name in self.newest else None
 
     def horizon(self, name: str, others: list[str]) -> int | None:
         """The earliest time at which a row of `name` can still be of use, given the bounds of inputs that go on; None
         if any may be."""
         bounds = [bound for other in others if (bound := self.bound(other)) is not None]
-        return min(bounds) - self.waits[name] if bounds and len(bounds) == len(others) else None
+        return saturated(min(bounds) - self.waits[name]) if bounds and len(bounds) == len(others) else None

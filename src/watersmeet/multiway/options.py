@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from watersmeet.options import Duration, Options
+from watersmeet.options import MAX_DURATION, Duration, Options
 
 MIN_INPUTS, MAX_INPUTS = 2, 16
 
@@ -29,11 +29,13 @@ class MultiwayOptions(Options):
     window: Duration | None = Field(
         None,
         ge=0,
+        le=MAX_DURATION,
         description="Longest time between the earliest and the latest row of a combination; none: all is kept.",
     )
     lateness: Duration = Field(
         10_000_000,
         ge=0,
+        le=MAX_DURATION,
         description="How far behind its input's newest time a row may come and still meet all its partners.",
     )
     time: dict[str, str] = Field(

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from watersmeet.arrow import Indices, Times
+from watersmeet.arrow import Indices
 from watersmeet.multiway.probe import Matches
+from watersmeet.saturating import Times, shifted
 
 
 def within_window(matches: Sequence[Matches], times: Sequence[Times], driver: int, window: int) -> list[Matches]:
@@ -47,8 +48,8 @@ def _stretches(match: Matches, times: Times, groups: Indices, when: Times, windo
     place = of_group * base + np.searchsorted(ranks, at)
     order = np.argsort(place, kind="stable")
     place = place[order]
-    low = np.searchsorted(place, groups * base + np.searchsorted(ranks, when - window, side="left"))
-    high = np.searchsorted(place, groups * base + np.searchsorted(ranks, when + window, side="right"))
+    low = np.searchsorted(place, groups * base + np.searchsorted(ranks, shifted(when, -window), side="left"))
+    high = np.searchsorted(place, groups * base + np.searchsorted(ranks, shifted(when, window), side="right"))
     return Matches(match.table, rows[order], low, high - low)
 
 
@@ -56,5 +57,5 @@ def in_window(blocks: Iterator[list[Indices]], times: Sequence[Times], window: i
     """The combinations whose earliest and latest times are at most `window` apart."""
     for block in blocks:
         at = [of_input[rows] for of_input, rows in zip(times, block, strict=True)]
-        near = np.maximum.reduce(at) - np.minimum.reduce(at) <= window
+        near = np.maximum.reduce(at) <= shifted(np.minimum.reduce(at), window)
         yield block if near.all() else [rows[near] for rows in block]

@@ -223,11 +223,11 @@ class SemiStreamWiring(Wiring):
         """The service rate that the memory gives, by the size of the prepared table."""
         assert isinstance(options, SemiStreamOptions)
         table = MasterTable(site.resolve(self.master_path) if self.master_path else f"{site.state_dir}/master")
-        if not (table.exists and table.versions()):
+        if not table.versions():
             return [
                 "costs: known once the table is prepared; wm.explain_semi_stream_join(...) tells them for any sizes"
             ]
-        version = table.version(table.newest)
+        version = table.latest()
         rows = max(int(version["rows"]), 1)
         explanation = wm.explain_semi_stream_join(
             master_rows=rows,

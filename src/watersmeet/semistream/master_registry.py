@@ -2,20 +2,33 @@
 
 A join that is built leaves a note at the table with its state directory. The versions it may need are those its kept
 manifests name (Spark may repeat the last batch) and all newer ones. A note whose state directory is gone is removed.
+
+Versions are removed while joins are built and other writers write. So a removal is announced first, and looks again
+before it deletes; a join that is built looks again after it has left its note. One of the two sees the other.
+
+    removal    which versions are needed? -> mark: from-000007-<id> -> still none before 7? -> delete (else unmark)
+    join       which is the newest? -> note                        -> still there?          -> begin (else again)
+
+Files of a writer that died are named by no version. They are removed after a day in which none of them has changed.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import asdict, dataclass
 
 import xxhash
 
-from watersmeet.semistream.master_table import FORMAT, MasterTable, version_name
+from watersmeet.errors import CorruptStateError, MissingVersionError, StateDirError
+from watersmeet.semistream.master_table import FORMAT, MasterTable, floor_of, version_name
+from watersmeet.semistream.master_writer import ROWS
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal
 from watersmeet.state.identity import read_join
+from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import PartitionStore
 
 JOINS = "joins"
+LEFTOVER_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,16 @@ def register_join(path: str, registration: Registration) -> None:
     if directory.size(name) is None:
         directory.fs.create_dir(directory.path(JOINS), recursive=True)
         directory.publish(name, seal({"format": FORMAT, **asdict(registration)}))
+
+
+def register_newest(path: str, state_dir: str) -> int:
+    """Register a join for the newest version, and return it: it is there for as long as the join needs it."""
+    table = MasterTable(path)
+    while True:
+        newest = table.newest
+        register_join(path, Registration(state_dir, newest))
+        if newest in table.versions():
+            return newest
 
 
 def registered_joins(path: str) -> list[Registration]:
@@ -58,8 +81,7 @@ def lowest_needed(registration: Registration) -> int | None:
     join = read_join(directory)
     needed: list[int] = []
     for partition in range(int(join["partitions"]) if join else 0):
-        store = PartitionStore(directory, partition)
-        manifests = [store.manifest(version) for version in store.versions()]
+        manifests = _manifests(PartitionStore(directory, partition))
         if not manifests:
             needed.append(registration.version)
         for manifest in manifests:
@@ -67,13 +89,59 @@ def lowest_needed(registration: Registration) -> int | None:
     return min(needed, default=None)
 
 
+def _manifests(store: PartitionStore) -> list[Manifest]:
+    """The kept manifests of a partition whose join may be running: one that it removes meanwhile is not asked for."""
+    while True:
+        versions = store.versions()
+        try:
+            return [store.manifest(version) for version in versions]
+        except MissingVersionError:
+            if store.versions() == versions:
+                raise
+
+
 def remove_old_versions(path: str) -> list[int]:
     """Delete the versions that no join may need any more; the newest always stays. Returns those deleted."""
     table = MasterTable(path)
-    lowest = [needed for each in registered_joins(path) if (needed := lowest_needed(each)) is not None]
-    keep_from = min([*lowest, table.newest])
-    gone = [version for version in table.versions() if version < keep_from]
-    for version in gone:
-        table.directory.delete(f"{version_name(version)}.json")
-        table.directory.fs.delete_dir(table.directory.path(version_name(version)))
+    keep_from = _keep_from(table, path)
+    gone = [version for version in table.every_version() if version < keep_from]
+    if gone:
+        mark = f"from-{keep_from:06d}-{uuid.uuid4().hex}"
+        table.directory.publish(mark, b"")
+        if _keep_from(table, path) < keep_from:  # a join has come that begins with one of them
+            table.directory.delete(mark)
+            return []
+        for version in gone:
+            if folder := _folder(table, version):
+                table.directory.delete_tree(folder)
+            table.directory.delete(f"{version_name(version)}.json")
+        for name in table.directory.list():
+            if name != mark and (floor_of(name) or keep_from + 1) <= keep_from:
+                table.directory.delete(name)
+    _remove_leftovers(table)
     return gone
+
+
+def _keep_from(table: MasterTable, path: str) -> int:
+    lowest = [needed for each in registered_joins(path) if (needed := lowest_needed(each)) is not None]
+    return min([*lowest, table.newest])
+
+
+def _folder(table: MasterTable, version: int) -> str | None:
+    """Where the rows of a version are; None if its file is gone, or damaged."""
+    try:
+        return str(table.version(version)["folder"])
+    except (StateDirError, CorruptStateError):
+        return None
+
+
+def _remove_leftovers(table: MasterTable) -> None:
+    """Delete what dead writers left: folders that no version names, and files that were never published."""
+    names = table.directory.list()  # before the versions: what is named later was there before
+    folders = {_folder(table, version) for version in table.every_version()}
+    if None in folders:
+        return  # which folder that version has is not known
+    for name in names:
+        folder, file = name.startswith(ROWS) and name not in folders, name.startswith(".") and name.endswith(".tmp")
+        if (folder or file) and table.directory.idle_seconds(name) > LEFTOVER_SECONDS:
+            (table.directory.delete_tree if folder else table.directory.delete)(name)

@@ -1,11 +1,14 @@
 """The master table: versions of a table, cut by key partition and then into chunks, read through a memory map.
 
     path/
-      master.json                              what the table is: id, keys, columns, partitions, hash
-      v-000002.json                            a version exists when this file does
-      v-000002/part-00003.json                 the chunks of a partition: file, length, checksum, rows, lowest hash
-      v-000002/part-00003/chunk-00000-<attempt>.arrow
+      v-000002.json                            a version exists when this file does: what the table is, its folder
+      rows-<id>/part-00003.json                the chunks of a partition: file, length, checksum, rows, lowest hash
+      rows-<id>/part-00003/chunk-00000-<attempt>.arrow
+      from-000002-<id>                         the versions before 2 are removed
       joins/<id>.json                          state directories of the joins that read the table
+
+A writer puts its rows into a folder of its own and then takes the next free number; the first to create the version's
+file has it. So writers at the same time get different versions, and none touches what another has written.
 
 The partitions are those of the join (`pmod(hash, P)`). In the layout "hash" chunk i of a partition holds the hashes
 from its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one chunk; in
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -29,9 +33,9 @@ from watersmeet.arrow import Hashes, Indices
 from watersmeet.errors import CorruptStateError, StateDirError
 from watersmeet.state.directory import StateDir, check_fields, unseal
 
-FORMAT = 1
-MASTER_FILE = "master.json"
+FORMAT = 2
 _VERSION = re.compile(r"v-(\d{6,})\.json$")
+_FLOOR = re.compile(r"from-(\d{6,})-\w+$")
 
 Layout = Literal["hash", "arrival"]
 
@@ -56,8 +60,8 @@ class Description:
         return decode_schema(self.schema)
 
     def to_json(self) -> dict[str, Any]:
-        """The body of `master.json`."""
-        return {"format": FORMAT, **asdict(self)}
+        """For the file of a version."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -78,30 +82,27 @@ class MasterTable:
     def __init__(self, path: str) -> None:
         self.directory = StateDir(path)
 
-    @property
-    def exists(self) -> bool:
-        """Whether anything was prepared here."""
-        return self.directory.size(MASTER_FILE) is not None
-
     @cached_property
     def description(self) -> Description:
         """What the table is."""
-        if not self.exists:
-            raise StateDirError(
-                f"master table {self.directory.uri}",
-                expected="a table written by prepare_master",
-                found=f"no {MASTER_FILE}",
-                hint="Prepare it first: prepare_master(df, on=..., path=...).",
-            )
-        body = self._document(MASTER_FILE)
-        check_fields(body, self.directory.path(MASTER_FILE), *(part.name for part in fields(Description)))
-        del body["format"]
-        return Description(**body)
+        return Description(**self.latest()["table"])
+
+    def latest(self) -> dict[str, Any]:
+        """What `version` says of the newest one."""
+        while True:
+            number = self.newest
+            try:
+                return self.version(number)
+            except StateDirError:
+                if number in self.versions():
+                    raise
+                # A newer one has taken its place meanwhile.
 
     def versions(self) -> list[int]:
         """The versions there are, oldest first."""
-        found = (_VERSION.match(name) for name in self.directory.list())
-        return sorted(int(match[1]) for match in found if match)
+        names = self.directory.list()
+        floor = max((floor_of(name) or 0 for name in names), default=0)
+        return [number for number in _numbers(names) if number >= floor]
 
     @property
     def newest(self) -> int:
@@ -110,24 +111,30 @@ class MasterTable:
         if not there:
             raise StateDirError(
                 f"master table {self.directory.uri}",
-                expected="at least one version",
-                found="none",
-                hint="The preparation did not finish: run prepare_master again.",
+                expected="a table written by prepare_master",
+                found="no version of one",
+                hint="Prepare it first: prepare_master(df, on=..., path=...).",
             )
         return there[-1]
 
     def version(self, number: int) -> dict[str, Any]:
-        """Rows, bytes, layout and chunk size of a version."""
-        body = self._document(f"{version_name(number)}.json", version=number)
-        check_fields(
-            body, self.directory.path(f"{version_name(number)}.json"), "chunk_rows", "rows", "nbytes", "layout"
-        )
+        """Rows, bytes, layout, chunk size and folder of a version."""
+        name = f"{version_name(number)}.json"
+        body = self._document(name, version=number)
+        where = self.directory.path(name)
+        check_fields(body, where, "chunk_rows", "rows", "nbytes", "layout", "folder", "table")
+        check_fields(body["table"], where, *(part.name for part in fields(Description)))
         return body
+
+    def every_version(self) -> list[int]:
+        """Those too that are being removed."""
+        return _numbers(self.directory.list())
 
     def partition(self, number: int, partition: int) -> MasterPartition:
         """One partition of one version."""
-        name = f"{version_name(number)}/part-{partition:05d}.json"
-        body = self._document(name, version=number, partition=partition)
+        folder = self.version(number)["folder"]
+        name = f"{folder}/part-{partition:05d}.json"
+        body = self._document(name, folder=folder, partition=partition)
         check_fields(body, self.directory.path(name), "master", "layout", "schema", "chunks")
         return MasterPartition(
             self.directory,
@@ -138,7 +145,7 @@ class MasterTable:
             chunks=[Chunk(*entry) for entry in body["chunks"]],
         )
 
-    def _document(self, name: str, **itself: int) -> dict[str, Any]:
+    def _document(self, name: str, **itself: int | str) -> dict[str, Any]:
         """A sealed document that must say of itself what its name says."""
         try:
             body = unseal(self.directory.read(name), f"{self.directory.uri}/{name}")
@@ -241,6 +248,16 @@ class MasterPartition:
             found=found,
             hint="The file is damaged or gone: restore it from a copy, or write a new version with refresh_master.",
         )
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return sorted(int(match[1]) for name in names if (match := _VERSION.match(name)))
+
+
+def floor_of(name: str) -> int | None:
+    """The number in the name of a mark "the versions before it are removed"; None for other files."""
+    match = _FLOOR.match(name)
+    return int(match[1]) if match else None
 
 
 def version_name(number: int) -> str:

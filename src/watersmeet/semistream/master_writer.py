@@ -1,11 +1,14 @@
 """Writing a master table: rows of a partition into chunk files, chunks into a version.
 
 Chunk files are written by tasks that may be repeated, so their names carry the attempt; only the files that a finished
-attempt reports are named in a manifest. A version exists when its manifest has been published, which happens last.
+attempt reports are named in a manifest. A version exists when its manifest has been published, which happens last and
+takes a number that nobody has: a version replaces the whole table and owes nothing to the one before it, so of two
+writers at once the later simply gets the next number.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
@@ -13,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, sort_by_hash
-from watersmeet.semistream.master_table import (
-    FORMAT,
-    MASTER_FILE,
-    Chunk,
-    Description,
-    Layout,
-    MasterTable,
-    version_name,
-)
+from watersmeet.errors import StateDirError
+from watersmeet.semistream.master_table import FORMAT, Chunk, Description, Layout, MasterTable, version_name
 from watersmeet.state.directory import StateDir, seal
+
+ROWS = "rows-"
+
+
+def new_folder() -> str:
+    """A folder for the rows of a version that no other writer has."""
+    return f"{ROWS}{uuid.uuid4().hex}"
 
 
 class PartitionWriter:
@@ -35,7 +38,7 @@ class PartitionWriter:
     def __init__(
         self,
         directory: StateDir,
-        version: int,
+        folder: str,
         partition: int,
         schema: pa.Schema,
         *,
@@ -44,7 +47,7 @@ class PartitionWriter:
         attempt: str = "0",
     ) -> None:
         self.directory = directory
-        self.folder = f"{version_name(version)}/part-{partition:05d}"
+        self.folder = f"{folder}/part-{partition:05d}"
         self.schema = schema
         self.chunk_rows = chunk_rows
         self.layout = layout
@@ -110,41 +113,72 @@ class PartitionWriter:
 def publish_version(
     path: str,
     description: Description,
-    number: int,
+    folder: str,
     partitions: Mapping[int, Sequence[Chunk]],
     *,
     chunk_rows: int,
     layout: Layout = "hash",
-) -> None:
-    """Make a version out of the chunks of all partitions, and remove what unfinished attempts left beside them."""
-    directory = StateDir(path)
-    if directory.size(MASTER_FILE) is None:
-        directory.publish(MASTER_FILE, seal(description.to_json()))
-    common = {"format": FORMAT, "master": description.id, "layout": layout}
+    first: bool = False,
+) -> int:
+    """Make a version out of the chunks of all partitions in `folder`; returns its number.
+
+    With `first` it must be the first version of the table, and it is an error if there is one already.
+    """
+    table = MasterTable(path)
+    common = {"format": FORMAT, "master": description.id, "layout": layout, "folder": folder}
     for partition, chunks in partitions.items():
         body = {
             **common,
-            "version": number,
             "partition": partition,
             "schema": description.schema,
             "chunks": [astuple(chunk) for chunk in chunks],
         }
-        directory.publish(f"{version_name(number)}/part-{partition:05d}.json", seal(body))
-        named = {chunk.file for chunk in chunks}
-        folder = f"{version_name(number)}/part-{partition:05d}"
-        for name in directory.list(folder):
-            if f"{folder}/{name}" not in named:
-                directory.delete(f"{folder}/{name}")
+        table.directory.publish(f"{folder}/part-{partition:05d}.json", seal(body))
+        _keep_only(table.directory, f"{folder}/part-{partition:05d}", {chunk.file for chunk in chunks})
     everything = [chunk for chunks in partitions.values() for chunk in chunks]
     summary = {
         **common,
-        "version": number,
+        "table": description.to_json(),
         "chunk_rows": chunk_rows,
         "rows": sum(chunk.rows for chunk in everything),
         "nbytes": sum(chunk.nbytes for chunk in everything),
         "chunks": len(everything),
     }
-    directory.publish(f"{version_name(number)}.json", seal(summary))
+    number = 0
+    while True:
+        number = 1 if first else max([number, *table.versions()]) + 1
+        # A number that was free because its version has been removed meanwhile is below a mark: this version counts as
+        # replaced by those that came in between, and nobody sees it.
+        if table.directory.publish_new(f"{version_name(number)}.json", seal({**summary, "version": number})):
+            return number
+        if first:
+            table.directory.delete_tree(folder)
+            raise already_prepared(table)
+
+
+def already_prepared(table: MasterTable) -> StateDirError:
+    """The error for a path at which a table has been prepared before, or in the meantime."""
+    return StateDirError(
+        "prepare_master",
+        expected="a directory without a master table",
+        found=f"version {table.newest} at {table.directory.uri}",
+        hint="Call refresh_master(df, path) for a new version, or give another path.",
+    )
+
+
+def _keep_only(directory: StateDir, folder: str, named: set[str]) -> None:
+    """Remove what unfinished attempts left beside a version's chunks, and see that all the chunks are there."""
+    there = {f"{folder}/{name}" for name in directory.list(folder)}
+    for name in there - named:
+        directory.delete(name)
+    if missing := named - there:
+        raise StateDirError(
+            f"master table {directory.uri}",
+            expected=f"the {len(named)} chunk files written to {folder}",
+            found=f"{len(missing)} of them gone",
+            hint="They were deleted before the version was complete, as files of a dead writer are after a day without "
+            "a change: write it again.",
+        )
 
 
 def write_version(
@@ -156,17 +190,14 @@ def write_version(
     layout: Layout = "hash",
 ) -> int:
     """Write a version from tables of rows in process: one table per partition, in order. Returns its number."""
-    directory = StateDir(path)
+    directory, folder = StateDir(path), new_folder()
     directory.create()
-    there = MasterTable(path).versions()
-    number = there[-1] + 1 if there else 1
     chunks: dict[int, list[Chunk]] = {}
     for partition, table in enumerate(tables):
         rows = drop_null_keys(table)
         writer = PartitionWriter(
-            directory, number, partition, description.arrow_schema, chunk_rows=chunk_rows, layout=layout
+            directory, folder, partition, description.arrow_schema, chunk_rows=chunk_rows, layout=layout
         )
         writer.add(sort_by_hash(rows) if layout == "hash" else rows)
         chunks[partition] = writer.close()
-    publish_version(path, description, number, chunks, chunk_rows=chunk_rows, layout=layout)
-    return number
+    return publish_version(path, description, folder, chunks, chunk_rows=chunk_rows, layout=layout)

@@ -17,11 +17,11 @@ from pyspark.sql import types as T
 
 from watersmeet.arrow import HASH, key_name, payload_name
 from watersmeet.control import send_signal
-from watersmeet.errors import ColumnError, OptionError, PlanError, StateDirError, WorkerSetupError
+from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
 from watersmeet.plan import InputSpec
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
-from watersmeet.semistream.master_writer import PartitionWriter, publish_version
+from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
@@ -54,13 +54,8 @@ def prepare_master(
     where = _absolute(path)
     _check(who, df, chunk_rows, layout, partitions)
     table = MasterTable(where)
-    if table.exists and table.versions():
-        raise StateDirError(
-            who,
-            expected="a directory without a master table",
-            found=f"version {table.newest} at {where}",
-            hint="Call refresh_master(df, path) for a new version, or give another path.",
-        )
+    if table.versions():
+        raise already_prepared(table)
     names = [on] if isinstance(on, str) else list(on)
     source = _source(who, df, names)
     count = partitions or default_partitions(df.sparkSession)
@@ -79,8 +74,7 @@ def prepare_master(
         fields=[spec.jsonValue() for spec in df.schema.fields],
     )
     StateDir(where).create()
-    _write(source, description, where, 1, chunk_rows, layout)
-    return 1
+    return _write(source, description, where, chunk_rows, layout, first=True)
 
 
 def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
@@ -90,6 +84,9 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
     partition; rows that arrived before finish on the version they arrived under. Versions that no join may need any
     more are deleted. A join that is not running learns of it when it is built again.
 
+    A version replaces the whole table. Calls at the same time, from threads or processes, each write a version of their
+    own; the one that finishes last has the highest number, and joins end up with that.
+
     >>> import watersmeet as wm
     >>> wm.refresh_master(spark.read.parquet("parts"), "masters/parts")  # doctest: +SKIP
     2
@@ -97,8 +94,8 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
     who = "refresh_master"
     where = _absolute(path)
     table = MasterTable(where)
-    description = table.description
-    newest = table.version(table.newest)
+    newest = table.latest()
+    description = Description(**newest["table"])
     size = newest["chunk_rows"] if chunk_rows is None else chunk_rows
     _check(who, df, size, newest["layout"], None)
     source = _source(who, df, description.keys)
@@ -110,16 +107,18 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
             found=df.schema.simpleString(),
             hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
         )
-    number = table.newest + 1
-    _write(source, description, where, number, size, newest["layout"])
+    number = _write(source, description, where, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)
     remove_old_versions(where)
     return number
 
 
-def _write(source: Source, description: Description, path: str, number: int, chunk_rows: int, layout: Layout) -> None:
+def _write(
+    source: Source, description: Description, path: str, chunk_rows: int, layout: Layout, *, first: bool = False
+) -> int:
     """One Spark job: shuffle by key, sort, write chunk files; the driver publishes what the tasks report."""
+    folder = new_folder()
     columns = [f"c{i}" for i in range(len(source.fields))]
     frame = source.frame.toDF(*columns)
     keys = [
@@ -142,21 +141,26 @@ def _write(source: Source, description: Description, path: str, number: int, chu
     job = json.dumps(
         {
             "path": path,
-            "version": number,
+            "folder": folder,
             "schema": description.schema,
             "partitions": description.partitions,
             "chunk_rows": chunk_rows,
             "layout": layout,
         }
     )
-    reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
+    try:
+        reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
+    except BaseException:
+        StateDir(path).delete_tree(folder)
+        raise
     chunks = {row.partition: [Chunk(*entry) for entry in json.loads(row.chunks)] for row in reports}
     for partition in set(range(description.partitions)) - set(chunks):
         # Spark runs no task for a table that it knows to be empty.
         schema = description.arrow_schema
-        writer = PartitionWriter(StateDir(path), number, partition, schema, chunk_rows=chunk_rows, layout=layout)
+        writer = PartitionWriter(StateDir(path), folder, partition, schema, chunk_rows=chunk_rows, layout=layout)
         chunks[partition] = writer.close()
-    publish_version(path, description, number, dict(sorted(chunks.items())), chunk_rows=chunk_rows, layout=layout)
+    partitions = dict(sorted(chunks.items()))
+    return publish_version(path, description, folder, partitions, chunk_rows=chunk_rows, layout=layout, first=first)
 
 
 def _chunk_writer(text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -176,7 +180,7 @@ def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
     schema = decode_schema(job["schema"])
     writer = PartitionWriter(
         StateDir(job["path"]),
-        job["version"],
+        job["folder"],
         context.partitionId(),
         schema,
         chunk_rows=job["chunk_rows"],

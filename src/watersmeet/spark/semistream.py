@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from watersmeet.control import send_signal
 from watersmeet.errors import OptionError, PlanError
-from watersmeet.semistream.master_registry import Registration, register_join
+from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.spark.binding import Binding, internal_name
@@ -60,13 +60,14 @@ def semi_stream_join(
     pairs, shared = key_pairs(WHO, on)
     home = StateDir(state_dir)
     table = _table(master, [right for _, right in pairs], home)
-    description, newest = table.description, table.newest
+    newest = table.latest()
+    description = Description(**newest["table"])
     path = table.directory.root if table.directory.is_local else table.directory.uri
     options = SemiStreamOptions.checked(
         WHO,
         master=description.id,
         path=path,
-        version=newest,
+        version=newest["version"],
         memory=memory,
         policy=policy,
         how=how,
@@ -75,7 +76,7 @@ def semi_stream_join(
         on_overload=on_overload,
         idle_chunks=idle_chunks,
     )
-    _check_table(table, description, newest, options, [right for _, right in pairs])
+    _check_table(table, description, newest["layout"], options, [right for _, right in pairs])
 
     keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
     left = Source(STREAM, stream, keys, [i for i in range(len(stream.columns)) if i not in keys])
@@ -99,9 +100,8 @@ def semi_stream_join(
         keep_null_keys=outer,
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
-    register_join(path, Registration(home.root if home.is_local else home.uri, newest))
     # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.
-    send_signal(state_dir, newest)
+    send_signal(state_dir, register_newest(path, home.root if home.is_local else home.uri))
     return frame
 
 
@@ -117,13 +117,13 @@ def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home
         )
     path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
     table = MasterTable(path)
-    if not (table.exists and table.versions()):
+    if not table.versions():
         prepare_master(master, keys, path)
     return table
 
 
 def _check_table(
-    table: MasterTable, description: Description, version: int, options: SemiStreamOptions, keys: Sequence[str]
+    table: MasterTable, description: Description, layout: str, options: SemiStreamOptions, keys: Sequence[str]
 ) -> None:
     where = f"{WHO}, master table {table.directory.uri}"
     if description.hash != SPARK_HASH:
@@ -140,7 +140,6 @@ def _check_table(
             found=f"on {', '.join(keys)}",
             hint="Join on those columns in that order, or prepare the table again with another `on`.",
         )
-    layout = table.version(version)["layout"]
     if options.policy == "aligned" and layout != "hash":
         raise PlanError(
             where,

@@ -8,9 +8,11 @@ state_dir/
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +26,8 @@ from watersmeet.errors import CorruptStateError, StateDirError
 
 JOIN_FILE = "join.json"
 CONTROL = "control"
+# What `os.link` says on a file system that has no hard links.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class OutputStream(Protocol):
@@ -115,8 +119,7 @@ class StateDir:
         try:
             if self.is_local:
                 target = Path(self.path(name))
-                # A leading dot hides the file from Spark, which reads the control directory as a source.
-                temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+                temporary = _temporary(target)
                 self._write_whole(temporary, content)
                 self._rename(temporary, target)
             else:
@@ -124,6 +127,44 @@ class StateDir:
                     stream.write(content)
         except OSError as error:
             raise unwritable(self.path(name), error) from error
+
+    def publish_new(self, name: str, content: bytes) -> bool:
+        """Publish a small file unless there is one of that name; returns whether it was written. The first writer wins.
+
+        Exclusive on local and shared file systems. On an object store it is a look and a put: two writers at the same
+        moment can both see nothing there, until a conditional put takes its place.
+        """
+        if not self.is_local:
+            if self.size(name) is not None:
+                return False
+            self.publish(name, content)
+            return True
+        target = Path(self.path(name))
+        temporary = _temporary(target)
+        try:
+            self._write_whole(temporary, content)
+            try:
+                return self._link(temporary, target, content)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.path(name), error) from error
+
+    def _link(self, path: Path, target: Path, content: bytes) -> bool:
+        try:
+            os.link(path, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # As exclusive, but a reader may find the file half-written; its seal tells him so.
+            try:
+                with target.open("xb") as stream:
+                    stream.write(content)
+            except FileExistsError:
+                return False
+        return True
 
     def _write_whole(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
@@ -160,6 +201,26 @@ class StateDir:
             return
         except OSError as error:
             raise unwritable(self.path(name), error) from error
+
+    def delete_tree(self, name: str) -> None:
+        """Delete a directory with all that is in it; another process may have been quicker."""
+        path = self.path(name)
+        while self.fs.get_file_info(path).type != pafs.FileType.NotFound:
+            try:
+                self.fs.delete_dir(path)
+            except FileNotFoundError:
+                continue  # a part of it
+            except OSError as error:
+                raise unwritable(path, error) from error
+
+    def idle_seconds(self, name: str) -> float:
+        """How long ago a file, or anything in a directory, was last changed; 0 if that is not known."""
+        path = self.path(name)
+        found = [self.fs.get_file_info(path)]
+        if found[0].type == pafs.FileType.Directory:
+            found += self.fs.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+        changed = [info.mtime_ns / 1e9 for info in found if info.mtime_ns is not None]
+        return time.time() - max(changed) if changed else 0.0
 
     def checksum(self, name: str) -> str:
         """The checksum of a file's bytes, read in pieces."""
@@ -214,6 +275,11 @@ class _ChecksummedSink(io.RawIOBase):
         self.checksum.update(content)
         self.length += len(content)
         return len(content)
+
+
+def _temporary(target: Path) -> Path:
+    """A name beside the target. A leading dot hides it from Spark, which reads the control directory as a source."""
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
 
 
 def unwritable(path: str, error: OSError) -> StateDirError:

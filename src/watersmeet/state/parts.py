@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, Times, hashes_of, numpy_of, take, times_of
+from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of, take, times_of
+from watersmeet.saturating import Times
 from watersmeet.state.rules import Mask
 from watersmeet.state.run import Run
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.arrow import Hashes, Indices, Times, order_times, sort_order
+from watersmeet.arrow import Hashes, Indices, order_times, sort_order
 from watersmeet.matching import BLOCK_ROWS, equal_ranges, expand, known_among
+from watersmeet.saturating import Times, shifted
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4
@@ -81,26 +82,30 @@ def pairs(
     hit, start, counts = equal_ranges(left.hashes, right.hashes)
     stop = start + counts
     narrowed = int(counts.sum()) > NARROW * len(hit)
+    earliest, latest = shifted(left.times, reach.low), shifted(left.times, reach.high)
     if narrowed:
-        times = left.times[hit]
-        start = _first(right.times, start, stop, times + reach.low)
-        stop = _first(right.times, start, stop, times + reach.high + 1)
+        start = _first(right.times, start, stop, earliest[hit])
+        stop = _first(right.times, start, stop, latest[hit], after=True)
     for i, j in expand(hit, start, stop - start, block_rows):
         if not narrowed:
-            apart = right.times[j] - left.times[i]
-            near = (apart >= reach.low) & (apart <= reach.high)
+            times = right.times[j]
+            near = (times >= earliest[i]) & (times <= latest[i])
             i, j = i[near], j[near]
         if len(i):
             yield left.numbers(i), right.numbers(j)
 
 
-def _first(times: Times, start: Indices, stop: Indices, wanted: Times) -> Indices:
-    """For each range [start, stop) of ascending times, the first position not before `wanted`; one bisection."""
+def _first(times: Times, start: Indices, stop: Indices, wanted: Times, *, after: bool = False) -> Indices:
+    """For each range [start, stop) of ascending times, the first position not before `wanted`; one bisection.
+
+    With `after`, the first position after it.
+    """
+    is_before = np.less_equal if after else np.less
     low, high = start.copy(), stop.copy()
     for _ in range(int((stop - start).max(initial=0)).bit_length()):
         middle = (low + high) >> 1
         open_ = low < high
-        before = open_ & (times[np.minimum(middle, len(times) - 1)] < wanted)
+        before = open_ & is_before(times[np.minimum(middle, len(times) - 1)], wanted)
         low[before] = middle[before] + 1
         after = open_ & ~before
         high[after] = middle[after]

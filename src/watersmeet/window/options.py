@@ -6,11 +6,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from watersmeet.options import Duration, Options, Size
+from watersmeet.options import MAX_DURATION, Duration, Options, Size
 from watersmeet.window.batch_costs import KernelCosts
-
-# Times and windows are added to each other in 64 bits of microseconds.
-MAX_DURATION = 10_000 * 365 * 86_400 * 10**6
 
 Algorithm = Literal["auto", "HH", "HN", "NH", "NN"]
 Overload = Literal["keep", "shed", "shrink"]

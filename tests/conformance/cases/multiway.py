@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from watersmeet.options import MAX_DURATION
 from watersmeet.testing import Arrival, Script, inner_join, random_script
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case
@@ -19,6 +21,7 @@ ROWS_OF_A_KEY = {2: 1000, 3: 9, 4: 5, 6: 3}
 MOST_BATCHES = {2: 20, 3: 20, 4: 9, 6: 6}
 TICK = 1_000_000
 LATENESS = 2 * TICK
+EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
 def sparse_script(seed: int, **shape: Any) -> list[Arrival]:
@@ -50,6 +53,22 @@ def timed_script(seed: int, **shape: Any) -> list[Arrival]:
     ]
 
 
+def far_script(seed: int, **shape: Any) -> list[Arrival]:
+    """Times at both ends of what 64 bits hold: batches at the earliest, a mixed one, then batches at the latest."""
+    script = sparse_script(seed, **shape)
+
+    def far(number: int, row: Row) -> Row:
+        key, ident, text = row
+        early = number < len(script) // 2 if number != len(script) // 2 else ident % 2 == 0
+        base = EARLIEST + number * TICK if early else LATEST - (len(script) - number - 2) * TICK
+        return key, min(max(base - ident % 5 * TICK // 2, EARLIEST), LATEST), f"{ident}{text}"
+
+    return [
+        replace(a, rows={name: [far(number, row) for row in rows] for name, rows in a.rows.items()})
+        for number, a in enumerate(script)
+    ]
+
+
 def window_oracle(script: Script, inputs: tuple[str, ...], window: int) -> Counter[Row]:
     """All combinations of one key whose times (the first payload column) lie within the window."""
     answer: Counter[Row] = Counter()
@@ -70,19 +89,24 @@ def plain(driver: str, inputs: int) -> Case:
     )
 
 
-def windowed(driver: str, inputs: int, window: int) -> Case:
+def windowed(driver: str, inputs: int, window: int, script: Callable[..., Script] = timed_script) -> Case:
     names = INPUTS[inputs]
     options = {"window": window, "lateness": LATENESS, "time": dict.fromkeys(names, "_p0")}
     return Case(
-        f"mjoin {driver} {inputs} window {window}",
+        f"mjoin {driver} {inputs} window {window}{' far' * (script is far_script)}",
         "mjoin",
         options,
         {"driver": driver, "slices": 3},
         inputs=names,
-        script=timed_script,
+        script=script,
         oracle=partial(window_oracle, inputs=names, window=window),
     )
 
 
 CASES = [plain(driver, inputs) for inputs in INPUTS for driver in DRIVERS]
 CASES += [windowed("timestamp", 2, 0), windowed("output_size", 3, TICK), windowed("round_robin", 4, 3 * TICK)]
+CASES += [
+    windowed("timestamp", 2, 0, far_script),
+    windowed("round_robin", 3, 3 * TICK, far_script),
+    windowed("output_size", 4, MAX_DURATION, far_script),
+]

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.operator import advance
 from watersmeet.operators import build
+from watersmeet.options import MAX_DURATION
 from watersmeet.plan import JoinPlan
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
@@ -28,11 +29,14 @@ from watersmeet.window.shedding import kept
 from watersmeet.window.window_join import WindowJoin
 
 SECOND = 1_000_000
+UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH = datetime(2024, 2, 29, tzinfo=UTC)
+EARLIEST, LATEST = -(2**63), 2**63 - 1
 PAYLOAD = (pa.int64(), pa.string(), pa.timestamp("us", "UTC"))
 SIDES = ("left", "right")
 
 plan_with_times = partial(make_plan, payload=PAYLOAD)
+plan_with_numbers = partial(make_plan, payload=(pa.int64(), pa.string(), pa.int64()))
 
 
 def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **shape: Any) -> Script:
@@ -57,8 +61,32 @@ def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **
     ]
 
 
-def micros(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(microseconds=1)
+def far_script(seed: int, **shape: Any) -> Script:
+    """Times at both ends of what 64 bits hold: batches at the earliest ones, a mixed one, then batches at the latest.
+
+    They are whole numbers, because no datetime lies that far away.
+    """
+    rng = random.Random(seed + 2)
+    script = random_script(seed, **shape)
+
+    def far(row: Row, number: int) -> Row:
+        early = number < len(script) // 2 if number != len(script) // 2 else rng.random() < 0.5
+        base = EARLIEST + number * SECOND if early else LATEST - (len(script) - number) * SECOND
+        time = base + rng.randrange(-6, 5) * SECOND // 2
+        return (*row, min(max(time, EARLIEST), LATEST))
+
+    return [
+        replace(
+            arrival,
+            rows={name: [far(row, number) for row in rows] for name, rows in arrival.rows.items()},
+            time=(number + 1) * SECOND,
+        )
+        for number, arrival in enumerate(script)
+    ]
+
+
+def micros(time: datetime | int) -> int:
+    return time if isinstance(time, int) else (time - UNIX) // timedelta(microseconds=1)
 
 
 def answer(
@@ -110,7 +138,6 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
     assert isinstance(operator, WindowJoin)
     shares: dict[tuple[int, str], float] = {}
     horizons: dict[tuple[int, str], int | None] = {}
-    epoch = micros_since_1970()
     for number, arrival in enumerate(typed):
         for _ in advance(operator, batch_of(plan, number, arrival)):
             pass
@@ -120,7 +147,7 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
                     shares[number, name] = limit / rate if rate else 1.0
         for name, store in operator.stores.items():
             assert isinstance(store.rule, Horizon)
-            horizons[number, name] = None if store.rule.time is None else store.rule.time - epoch
+            horizons[number, name] = store.rule.time
 
     def dropped(number: int, name: str, rows: list[Row]) -> list[Row]:
         share = shares.get((number, name), 1.0)
@@ -131,10 +158,6 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
         return [row for row, stays in zip(rows, mask, strict=True) if stays]
 
     return answer(script, window, lateness, False, dropped, lambda number, name: horizons[number, name])
-
-
-def micros_since_1970() -> int:
-    return int(EPOCH.timestamp()) * SECOND
 
 
 def case(
@@ -152,7 +175,8 @@ def case(
         "lateness": round(lateness * SECOND),
         "time_columns": None if arrival_clock else ["_p2", "_p2"],
     }
-    made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan_with_times)
+    plan = plan_with_numbers if script is far_script else plan_with_times
+    made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan)
     if tuning.get("on_overload", "keep") == "keep":
         oracle = partial(answer, window=lengths, lateness=round(lateness * SECOND), arrival_clock=arrival_clock)
         return replace(made, oracle=oracle)
@@ -186,6 +210,11 @@ def cases() -> Iterator[Case]:
     yield case("shed", (5, 5), on_overload="shed", service_rate=5)
     yield case("shrink", (20, 20), on_overload="shrink", memory=1500)
     yield case("shrink-and-shed", (10, 10), on_overload="shrink", memory=1500, service_rate=6)
+    for algorithm in ("HH", "HN", "NN"):
+        yield case(f"far-{algorithm}", algorithm=algorithm, script=far_script)
+    yield case("far-longest", (MAX_DURATION // SECOND, 0), MAX_DURATION // SECOND, script=far_script)
+    yield case("far-disk", (6, 6), algorithm="HN", memory=600, script=far_script)
+    yield case("far-shrink", (20, 20), on_overload="shrink", memory=1500, script=far_script)
 
 
 CASES = list(cases())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,3 +158,39 @@ def test_a_record_of_a_newer_release(tmp_path: Path) -> None:
     directory.publish(JOIN_FILE, seal({**body, "format": FORMAT + 1}))
     with pytest.raises(StateFormatError, match=f"expected state format {FORMAT}, found format {FORMAT + 1}"):
         register_join("progressive_join", directory, PLAN)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_first_to_publish_a_new_file_wins(tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    directory = StateDir(tmp_path)
+    assert directory.publish_new("v-1.json", b"first")
+    assert not directory.publish_new("v-1.json", b"second")
+    assert directory.read("v-1.json") == b"first"
+    assert directory.list() == ["v-1.json"]
+
+
+def test_a_new_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StateDirError, match=r"state file .*nowhere/v-1.json.*No such file"):
+        StateDir(tmp_path).publish_new("nowhere/v-1.json", b"first")
+
+
+def test_a_tree_is_deleted_and_its_age_is_that_of_its_newest_file(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    (tmp_path / "tree" / "branch").mkdir(parents=True)
+    for name in ("tree/old", "tree/branch/new"):
+        (tmp_path / name).write_bytes(b"")
+    for path in (tmp_path / "tree", *(tmp_path / "tree").rglob("*")):
+        os.utime(path, (1, 1))
+    assert directory.idle_seconds("tree") > 1e9
+    assert directory.idle_seconds("tree/old") > 1e9
+    os.utime(tmp_path / "tree" / "branch" / "new")
+    assert directory.idle_seconds("tree") < 3600
+    assert directory.idle_seconds("nothing") == 0
+    directory.delete_tree("tree")
+    directory.delete_tree("tree")
+    assert directory.list() == []
