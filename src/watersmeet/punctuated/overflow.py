@@ -9,11 +9,14 @@ met each other, so all pairs inside a generation are already out, and no pair of
 Merging a bucket reads its generations side by side in hash order, in slices that fit in memory, joins what is owed,
 purges what has no future, and leaves the rest as one generation (or in memory, if there is room again). A row in memory
 whose bucket has a part on disk may still owe results, so it is not purged before its bucket is merged.
+
+Generations of similar size are merged in all their buckets as soon as there are `FANOUT` of them, whether or not there
+is time: else a batch would cost more the more batches were before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +27,16 @@ from watersmeet.arrow import HASH, hashes_of, numpy_of
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run
-from watersmeet.state.space import RunSpace, cut_into_pages
+from watersmeet.state.space import RunSpace, SpillWriter, cut_into_pages
+from watersmeet.state.tiers import due
 
 SLICE_ROWS = 1 << 18
 
-Generations = dict[str, list[pa.Table]]  # per input its generations' rows, the ones in memory last
+FANOUT = 4
+SMALLEST = 1024  # generations up to so many rows count as equally large
+LARGEST = 1 << 19  # rows that are merged at once: no batch stalls, and there are as many larger ones as the state needs
+
+Generations = dict[str, list[pa.Table]]  # per input its generations' rows, oldest first, those in memory last
 
 
 class Overflow:
@@ -106,10 +114,43 @@ class Overflow:
         left = (run.without_bucket(bucket) for run in self.runs)
         self.runs, self._disk = [run for run in left if run.rows], None
 
-    def slices(self, bucket: int, resident: Mapping[str, pa.Table]) -> Iterator[Generations]:
-        """A bucket's generations in hash order, a stretch of the hash at a time."""
+    def due(self) -> list[int]:
+        """Generations to merge now, because there are too many of their size."""
+        rows: dict[int, int] = {}
+        for run in self.runs:
+            number = run.attributes["generation"]
+            rows[number] = rows.get(number, 0) + run.rows
+        numbers = sorted(rows)
+        chosen = due([rows[number] for number in numbers], fanout=FANOUT, smallest=SMALLEST, largest=LARGEST)
+        return [numbers[at] for at in chosen]
+
+    def buckets_of(self, generations: Sequence[int]) -> dict[int, bool]:
+        """The buckets of some generations, ascending, and whether a bucket has no other generation on disk."""
+        inside: set[int] = set()
+        outside: set[int] = set()
+        for run in self.runs:
+            (inside if run.attributes["generation"] in generations else outside).update(run.places)
+        return {bucket: bucket not in outside for bucket in sorted(inside)}
+
+    def of(self, generations: Sequence[int]) -> list[Run]:
+        """The runs of some generations."""
+        return [run for run in self.runs if run.attributes["generation"] in generations]
+
+    def writer(self, name: str) -> SpillWriter:
+        """Writes a run of an input, page by page."""
+        return self.space.writer(f"{name}.spilled", self.schemas[name])
+
+    def replace(self, generations: Sequence[int], made: Iterable[Run]) -> None:
+        """Generations have become one."""
+        self.runs = [*(run for run in self.runs if run.attributes["generation"] not in generations), *made]
+        self._disk = None
+
+    def slices(
+        self, bucket: int, resident: Mapping[str, pa.Table], generations: Sequence[int] | None = None
+    ) -> Iterator[Generations]:
+        """A bucket's generations (all, unless some are named) in hash order, a stretch of the hash at a time."""
         runs = self._with(bucket)
-        numbers = sorted({run.attributes["generation"] for run in runs})
+        numbers = sorted({run.attributes["generation"] for run in runs} if generations is None else generations)
         cursors = {
             name: [
                 [_Cursor(run, bucket) for run in runs if _owner(run) == name and run.attributes["generation"] == number]
@@ -117,7 +158,8 @@ class Overflow:
             ]
             for name in self.schemas
         }
-        rows = sum(int(self.rows_on_disk(name)[bucket]) + resident[name].num_rows for name in self.schemas)
+        rows = sum(run.places[bucket].rows for run in runs if run.attributes["generation"] in numbers)
+        rows += sum(table.num_rows for table in resident.values())
         starts = dict.fromkeys(self.schemas, 0)
         for bound in [*self._cuts(bucket, -(-rows // SLICE_ROWS)), None]:
             tables: Generations = {}

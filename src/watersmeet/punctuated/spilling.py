@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,8 @@ from watersmeet.errors import BrokenPromiseError
 from watersmeet.punctuated.constraints import duplicate_keys
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.meeting import Meeting, Rows
+from watersmeet.punctuated.overflow import Generations
+from watersmeet.state.space import PAGE_ROWS, SpillWriter
 
 
 class Spilling:
@@ -87,14 +89,7 @@ class Spilling:
         room = 0 if self.memory is None else self.memory // 2 - state.resident_bytes
         kept: list[Rows] = []
         for tables in overflow.slices(bucket, resident):
-            count = len(tables[state.left])
-            rows = {name: tables[name][0] for name in state.names}
-            for at in range(1, count):
-                after = {name: tables[name][at] for name in state.names}
-                after = {name: self._without_copies(name, rows[name], after[name], batch) for name in state.names}
-                rows, done = yield from self.meeting.generations(rows, after)
-                for name in state.names:
-                    self._gone(name, done[name], f"purged.{name}.one_to_many")
+            rows = yield from self._joined(tables, batch)
             if not final:
                 kept.append({name: self._survivors(name, rows[name]) for name in state.names})
         overflow.retire(bucket)
@@ -113,9 +108,48 @@ class Spilling:
         if state.propagation:
             state.propagation.changed_everything()
 
+    def merge_generations(self, batch: int) -> Iterator[pa.Table]:
+        """Join and merge generations of similar size until there are few of each size; memory is left as it is."""
+        state, overflow = self.state, self.state.overflow
+        nothing = {name: state.schemas[name].empty_table() for name in state.names}
+        while chosen := overflow.due():
+            writers: dict[str, SpillWriter] = {}
+            pages = sum(len(place.pages) for run in overflow.of(chosen) for place in run.places.values())
+            for bucket, complete in overflow.buckets_of(chosen).items():
+                for tables in overflow.slices(bucket, nothing, chosen):
+                    rows = yield from self._joined(tables, batch)
+                    for name in state.names:
+                        table = self._survivors(name, rows[name]) if complete else rows[name]
+                        for start in range(0, table.num_rows, PAGE_ROWS):
+                            if name not in writers:
+                                writers[name] = overflow.writer(name)
+                            writers[name].add(bucket, table.slice(start, PAGE_ROWS))
+                            pages += 1
+            oldest = min(run.oldest for run in overflow.of(chosen))
+            # The number of the oldest: of two rows with a key that should be unique, the later one is the wrong one.
+            span = {"oldest": oldest, "newest": batch, "generation": min(chosen)}
+            overflow.replace(chosen, [writer.finish(**span) for writer in writers.values()])
+            state.metrics.count("pages_merged", pages)
+            if state.propagation:
+                state.propagation.changed_everything()
+
+    def _joined(self, tables: Generations, batch: int) -> Generator[pa.Table, None, Rows]:
+        """Join what generations owe each other; returns the rows that are left, merged."""
+        names = self.state.names
+        rows = {name: tables[name][0] for name in names}
+        for at in range(1, len(tables[self.state.left])):
+            after = {name: self._without_copies(name, rows[name], tables[name][at], batch) for name in names}
+            rows, done = yield from self.meeting.generations(rows, after)
+            for name in names:
+                self._gone(name, done[name], f"purged.{name}.one_to_many")
+        return rows
+
     def _survivors(self, name: str, table: pa.Table) -> pa.Table:
-        """The rows that may still find a partner. All of the bucket has met, so being on disk is no reason to stay."""
+        """The rows that may still find a partner, now that all of their bucket on disk has met: none that is promised
+        away on the other input, but for those that owe results to rows in memory."""
         sources = self.state.without_future(name, table, mind_disk=False)
+        if sources.any():
+            sources[self.state.stored[self.state.other[name]].has(table)] = 0
         if not sources.any():
             return table
         self.state.count_reasons("purged_from_disk", name, sources)
