@@ -141,6 +141,7 @@ class Simulation:
             "distinct_keys": size.domain,
             "idle_after": 0,  # the script says when the inputs are silent
             "idle_pages": 1,  # one task, and one merging operation of it, at a time
+            "combine_runs": 0,  # the papers merge runs in silences alone
         }
         options = ProgressiveOptions(**settings)
         specs = tuple(InputSpec(name, (pa.int64(),), ()) for name in NAMES)

@@ -8,7 +8,8 @@ Semantics     inner equi-join of two inputs; each pair once, in whichever of the
 Input         rows with a null key match nothing and are not kept.
 State         per input `ResidentRows`; `SpilledRows` of both; arrival rates; pairs owed per task. After a batch the
               resident rows leave room for a batch as large as this one within the budget.
-Cost          arrival: as the symmetric join, with less to probe; a flushed row is written once more. Idle batches
+Cost          arrival: as the symmetric join, with less to probe; a flushed row is written once more, and again for
+              each factor of `combine_runs` by which the rows on disk are more than those of a flush. Idle batches
               read and write up to `idle_pages` pages (the last task is finished). Clean-up reads what is on disk once,
               and in steps: its memory does not grow with the bucket, only with the rows of one key.
 State machine
@@ -45,10 +46,18 @@ from watersmeet.progressive.resident import ResidentRows
 from watersmeet.progressive.spilled import SERIAL, SpilledRows, Unit
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
+from watersmeet.state.tiers import due
 
-# Rows that one step of the clean-up joins at most, and the share of the budget that it and the pages it reads may take.
+# Rows that one step of the clean-up, or of combining runs, takes at most, and the share of the budget that it and the
+# pages it reads may take.
 STEP_ROWS = 1 << 18
 STEP_SHARE = 4
+
+# Spilled runs up to SMALL_RUN rows count as equally long when runs are combined; no more than COMBINED_ROWS and
+# COMBINED_BYTES are combined at once, so that no batch stalls. Runs of that size are as many as the state needs.
+SMALL_RUN = 1024
+COMBINED_ROWS = 1 << 19
+COMBINED_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,7 @@ class BudgetedJoin(Operator):
         self._flush(max(self.size - target, ceil(self.options.flush_share * self.limit)), partially=True)
         if self.size > target:  # the rows that left were smaller than the average of their bucket
             self._flush(self.size - target, partially=False)
+        self._combine_spilled()
 
     def _flush(self, amount: int, *, partially: bool) -> None:
         ended = [index for index, name in enumerate(self.names) if self.has_ended(name)]
@@ -226,6 +236,27 @@ class BudgetedJoin(Operator):
         self.metrics.count("rows_flushed", run.rows)
         return self.spilled.add(run)
 
+    def _combine_spilled(self) -> None:
+        """Keep spilled runs few while rows come: runs of similar size become one, as often as there are enough."""
+        begun = self.tasks.pages
+        for index in (0, 1):
+            while parts := self._combinable(index):
+                step_rows = -(-self._step()[1] // 2)  # of one input: half of what a step of both takes
+                self.metrics.count("rows_combined", self.tasks.combine(index, parts, step_rows=step_rows))
+        if self.tasks.pages > begun:
+            self.metrics.count("pages_combined", self.tasks.pages - begun)
+
+    def _combinable(self, index: int) -> dict[int, list[int]]:
+        fanout, runs = self.options.combine_runs, self.spilled.loose(index)
+        if len(runs) < fanout or not fanout:
+            return {}
+        rows = [sum(self.spilled.segment(run, bucket).rows for bucket in buckets) for run, buckets in runs.items()]
+        per_row = 1 + self.spilled.nbytes // max(1, int(self.spilled.counts.sum()))
+        largest = min(COMBINED_ROWS, COMBINED_BYTES // per_row)
+        chosen = due(rows, fanout=fanout, smallest=SMALL_RUN, largest=largest)
+        serials = list(runs)
+        return {serials[at]: runs[serials[at]] for at in chosen}
+
     # -- reactive stage --------------------------------------------------------------------------------------------
 
     def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
@@ -281,11 +312,8 @@ class BudgetedJoin(Operator):
 
     def finish(self) -> Iterator[pa.Table]:
         """Every bucket once more, from disk and memory, in steps that fit into the budget (Fig. 3)."""
-        stored = max(1, sum(run.rows for run in self.spilled.runs.values()))
-        row_size = 1 if self.in_rows else max(1, self.spilled.nbytes // stored)
-        affordable = self.limit // STEP_SHARE // row_size
+        affordable, step_rows = self._step()
         fan_in = max(self.options.fan_in, affordable // self.options.page_rows // 2)
-        step_rows = max(self.options.page_rows, min(affordable, STEP_ROWS))
         begun = self.tasks.pages
         for bucket in range(self.buckets.count):
             results = self.tasks.clean_up(bucket, self.batch, fan_in=fan_in, step_rows=step_rows)
@@ -294,6 +322,13 @@ class BudgetedJoin(Operator):
         for rows in self.resident:
             rows.clear()
         self._gauges()
+
+    def _step(self) -> tuple[int, int]:
+        """The rows that a step's share of the budget holds, and how many rows a step takes."""
+        stored = max(1, int(self.spilled.counts.sum()))
+        row_size = 1 if self.in_rows else max(1, self.spilled.nbytes // stored)
+        affordable = self.limit // STEP_SHARE // row_size
+        return affordable, max(self.options.page_rows, min(affordable, STEP_ROWS))
 
     # -- state -----------------------------------------------------------------------------------------------------
 

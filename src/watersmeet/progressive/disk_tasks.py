@@ -1,11 +1,11 @@
-"""The work on rows that were flushed: md-tasks (5.1), dd-tasks (5.2) and the clean-up.
+"""The work on rows that were flushed: md-tasks (5.1), dd-tasks (5.2), the clean-up, and keeping runs few.
 
 All of it reads pages, never whole runs. A task's results are output tables; `pages` counts what was read and written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,8 +136,23 @@ class DiskTasks:
         for index, writer in enumerate(writers):
             parts = [serial for unit in units if (serial := unit[index]) is not None]
             serials.append(self._finish(writer, parts) if writer is not None else next(iter(parts), None))
-        self.spilled.replace_units(bucket, units, Unit(*serials))
+        self.spilled.replace_units(bucket, units, Unit(serials[0], serials[1], merged=True))
         self.expected.dd_done(bucket, before, self.spilled.unmatched_pairs(bucket))
+
+    def combine(self, index: int, parts: Mapping[int, Sequence[int]], *, step_rows: int) -> int:
+        """Make one run of segments of one input, given by run and bucket, without a join; returns its rows."""
+        writer = self._writer(index)
+        for bucket in sorted({bucket for buckets in parts.values() for bucket in buckets}):
+            segments = [self.spilled.segment(serial, bucket) for serial, buckets in parts.items() if bucket in buckets]
+            sources = [Source(segment.read(), 0, segment.rows) for segment in segments]
+            operation = self._operation(bucket, sources, [], step_rows)
+            for stretch, _ in operation.run():
+                if stretch is not None:
+                    self._write(writer, bucket, stretch)
+            self.pages += operation.pages_read
+        serial = self._finish(writer, list(parts))
+        self.spilled.combine(index, parts, serial)
+        return self.spilled.runs[serial].rows
 
     def _operation(self, bucket: int, left: list[Source], right: list[Source], step_rows: int) -> MergeJoin:
         low = int(self.buckets.bounds[bucket - 1]) if bucket else 0

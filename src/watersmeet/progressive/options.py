@@ -36,7 +36,7 @@ class ProgressiveOptions(Options):
     TUNING: ClassVar[frozenset[str]] = frozenset(
         {
             "memory", "memory_rows", "flush", "flush_share", "page_rows", "idle_after", "idle_pages", "fan_in",
-            "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
+            "combine_runs", "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
         }
     )  # fmt: skip
 
@@ -63,6 +63,8 @@ class ProgressiveOptions(Options):
     """Pages an idle batch may read and write; the task that uses the last one is finished."""
     fan_in: int = Field(8, ge=2)
     """f: runs of each input that one merging operation combines."""
+    combine_runs: int = Field(8, ge=0)
+    """Spilled runs of similar size that become one while rows come; 0: only idle tasks merge runs, as in the papers."""
     random_page_cost: float = Field(10.0, gt=0)
     """c_ran: what reading a page costs that does not follow the last one."""
     sequential_page_cost: float = Field(1.0, gt=0)
@@ -79,6 +81,8 @@ class ProgressiveOptions(Options):
                 f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at "
                 f"least {self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
             )
+        if self.combine_runs == 1:
+            raise ValueError("combine_runs must be 0 or at least 2")
         known = FLUSHES[OPERATOR[self.policy]]
         if self.flush is not None and self.flush not in known:
             raise ValueError(f"policy {self.policy!r} has no flush {self.flush!r}, only {', '.join(known)}")

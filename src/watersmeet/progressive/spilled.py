@@ -8,12 +8,20 @@ its right one, in memory or in a merging operation, so the two are the paper's m
 
 A flush adds one unit per bucket (rows flushed together were in memory together: HMJ's k1 = k2). A merging operation
 takes several units, joins each left segment with the right segments of the *other* units, and leaves one unit.
+
+Small runs of one input are also combined without a join, so that runs stay few while rows keep coming. That a flush
+took two segments together says no more than the times of their rows: by these none of their pairs is new either
+(`duplicates`). So a segment may leave a unit made by a flush, and be combined with others into a unit of its own. What
+a merging operation has joined only its unit knows: its segments stay where they are.
+
+    bucket 3    (12, 12)   (15, -)   (-, 17)   (21, 20)*       * from a merging operation
+                (22, -)    (-, 12)   (-, 17)   (21, 20)*       12 and 15 of the left input combined into 22
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,6 +62,7 @@ class Unit:
 
     left: int | None
     right: int | None
+    merged: bool = field(default=False, compare=False)  # made by a merging operation
 
     def __getitem__(self, index: int) -> int | None:
         return self.right if index else self.left
@@ -73,14 +82,14 @@ class SpilledRows:
     def restore(self, runs: Iterable[Run], saved: dict[str, Any]) -> None:
         """Take up what `save` returned."""
         self.runs = {run.attributes[SERIAL]: run for run in runs}
-        self.units = [[Unit(*pair) for pair in pairs] for pairs in saved["units"]]
+        self.units = [[Unit(left, right, bool(merged)) for left, right, merged in units] for units in saved["units"]]
         self.counts = np.array(saved["counts"], np.int64)
         self.next_serial = saved["next_serial"]
 
     def save(self) -> dict[str, Any]:
         """The units, in JSON form; the runs are state of their own."""
         return {
-            "units": [[[unit.left, unit.right] for unit in units] for units in self.units],
+            "units": [[[unit.left, unit.right, int(unit.merged)] for unit in units] for units in self.units],
             "counts": self.counts.tolist(),
             "next_serial": self.next_serial,
         }
@@ -111,6 +120,30 @@ class SpilledRows:
             self._drop(serial, bucket)
         self.units[bucket] = [unit for unit in self.units[bucket] if unit not in parts] + [whole]
         self._changed(bucket)
+
+    def loose(self, index: int) -> dict[int, list[int]]:
+        """The runs of an input, oldest first, and the buckets in which their segments can be combined with others."""
+        found: dict[int, list[int]] = {}
+        for bucket, units in enumerate(self.units):
+            for unit in units:
+                if (serial := unit[index]) is not None and not unit.merged:
+                    found.setdefault(serial, []).append(bucket)
+        return dict(sorted(found.items()))
+
+    def combine(self, index: int, parts: Mapping[int, Iterable[int]], whole: int) -> None:
+        """Segments of one input, by run and bucket, are now part of the run `whole`."""
+        taken = {(serial, bucket) for serial, buckets in parts.items() for bucket in buckets}
+        for bucket in sorted({bucket for _, bucket in taken}):
+            units = [Unit(whole, None) if index == 0 else Unit(None, whole)]
+            for unit in self.units[bucket]:
+                if (unit[index], bucket) not in taken:
+                    units.append(unit)
+                elif (partner := unit[1 - index]) is not None:
+                    units.append(Unit(None, partner) if index == 0 else Unit(partner, None))
+            self.units[bucket] = units
+            self._changed(bucket)
+        for serial, bucket in sorted(taken):
+            self._drop(serial, bucket)
 
     def segment(self, serial: int, bucket: int) -> Segment:
         """A bucket's share of a run."""

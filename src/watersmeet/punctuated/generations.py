@@ -9,11 +9,14 @@ been joined with each other, so all pairs inside a generation are out, and no pa
 Merging a bucket reads its generations side by side in hash order, in steps that fit in memory, joins what is owed,
 purges what has no future, and leaves the rest as one generation (or in memory, if there is room again). A row in memory
 whose bucket has a part on disk may still owe results, so it is not purged before its bucket is merged.
+
+Generations of similar size are merged in all their buckets as soon as there are `FANOUT` of them, whether or not there
+is time: else a batch would cost more the more batches were before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,12 +26,17 @@ import pyarrow as pa
 from watersmeet.arrow import hashes_of
 from watersmeet.punctuated.intervals import Mask
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import due_by_size
 from watersmeet.state.pages import Cursor, steps
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
 from watersmeet.state.space import cut_into_pages
 
 STEP_ROWS = 1 << 18
+
+FANOUT = 4
+SMALLEST = 1024  # generations up to so many rows count as equally large
+LARGEST = 1 << 19  # rows that are merged at once: no batch stalls, and there are as many larger ones as the state needs
 
 Counts = npt.NDArray[np.int64]
 Stretch = dict[str, list[pa.Table]]  # per input its generations' rows, the ones in memory last
@@ -93,14 +101,43 @@ class Generations:
                 self.stores[name].spill(pages, oldest=batch, newest=batch, slot=self.number)
         return sum(table.num_rows for table in tables.values())
 
+    def due(self) -> list[int]:
+        """Generations to merge now, because there are too many of their size."""
+        rows: dict[int, int] = {}
+        for store in self.stores.values():
+            for run in store.spilled:
+                rows[run.slot] = rows.get(run.slot, 0) + run.rows
+        numbers = sorted(rows)
+        chosen = due_by_size([rows[number] for number in numbers], fanout=FANOUT, smallest=SMALLEST, largest=LARGEST)
+        return [numbers[at] for at in chosen]
+
+    def runs_of(self, name: str, numbers: Collection[int]) -> list[Run]:
+        """An input's runs of some generations."""
+        return [run for run in self.stores[name].spilled if run.slot in numbers]
+
+    def buckets_of(self, numbers: Collection[int]) -> dict[int, bool]:
+        """The buckets of some generations, ascending, and whether a bucket has no other generation on disk."""
+        inside: set[int] = set()
+        outside: set[int] = set()
+        for store in self.stores.values():
+            for run in store.spilled:
+                (inside if run.slot in numbers else outside).update(run.places)
+        return {bucket: bucket not in outside for bucket in sorted(inside)}
+
     def release(self, bucket: int) -> None:
         """A bucket's rows on disk have been taken up."""
         for store in self.stores.values():
             store.release(bucket)
 
-    def read(self, bucket: int, resident: Mapping[str, pa.Table]) -> Iterator[Stretch]:
-        """A bucket's generations in hash order, a stretch of the hash at a time; `resident` rows are the last one."""
-        runs = {name: [run for run in store.spilled if bucket in run.places] for name, store in self.stores.items()}
+    def read(
+        self, bucket: int, resident: Mapping[str, pa.Table], numbers: Collection[int] | None = None
+    ) -> Iterator[Stretch]:
+        """A bucket's generations (all, unless some are named) in hash order, stretch by stretch of the hash; `resident`
+        rows are the last one."""
+        runs = {
+            name: [run for run in store.spilled if bucket in run.places and (numbers is None or run.slot in numbers)]
+            for name, store in self.stores.items()
+        }
         numbers = sorted({run.slot for found in runs.values() for run in found})
         cursors = {
             name: [

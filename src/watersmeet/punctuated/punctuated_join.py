@@ -8,7 +8,8 @@ Per batch     1  rows that break an earlier promise are diverted (`violations`),
               3  the batch's promises are added: punctuations, ended clusters, orders, ended inputs
               4  a row without a future is dropped on the fly, the others are stored
               5  stored rows without a future are purged when the purge policy says so (`purge_policies`)
-              6  with a memory budget, the largest buckets are flushed when it is exceeded (`spilling`)
+              6  with a memory budget, the largest buckets are flushed when it is exceeded; what was flushed in earlier
+                 batches is merged and joined, so that there are few pieces of each size (`spilling`)
               7  promises that now hold for the output are propagated (`propagation`)
 No future     a row has none if its key is promised away on the other input and no row of that key is waiting or on disk
               there; or if it is on the many side and has met its one partner (`join_state`).
@@ -78,6 +79,7 @@ class PunctuatedJoin(BinaryJoin):
             yield from self._process(drained, drained, batch, None)
             self._purge_if_due(batch)
         self.spilling.flush(batch.number)
+        yield from self.spilling.merge_generations(batch.number)
         if not batch.is_idle:
             yield from self._propagate()
             state.report()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,11 @@ import pyarrow as pa
 from watersmeet.arrow import data_bytes, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.punctuated.constraints import duplicate_keys
+from watersmeet.punctuated.generations import Stretch
 from watersmeet.punctuated.join_state import JoinState, by_reason
+from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.pairing import Pairing, Tables
+from watersmeet.state.space import PAGE_ROWS, SpillWriter
 
 
 class Spilling:
@@ -85,13 +88,7 @@ class Spilling:
         room = 0 if self.memory is None else self.memory // 2 - state.resident_bytes
         kept: list[Tables] = []
         for tables in generations.read(bucket, resident):
-            rows = {name: tables[name][0] for name in state.names}
-            for at in range(1, len(tables[state.left])):
-                after = {name: tables[name][at] for name in state.names}
-                after = {name: self._without_copies(name, rows[name], after[name], batch) for name in state.names}
-                rows, done = yield from self.pairing.generations(rows, after)
-                for name in state.names:
-                    self._leave(name, done[name], "one_to_many")
+            rows = yield from self._joined(tables, batch)
             if final:
                 for name in state.names:
                     self._leave(name, rows[name], "ended")
@@ -113,9 +110,51 @@ class Spilling:
         if state.propagation:
             state.propagation.changed_everything()
 
+    def merge_generations(self, batch: int) -> Iterator[pa.Table]:
+        """Join and merge generations of similar size until there are few of each size; memory is left as it is."""
+        state, generations = self.state, self.state.generations
+        nothing = {name: store.schema.empty_table() for name, store in state.stored.items()}
+        while chosen := generations.due():
+            old = {name: generations.runs_of(name, chosen) for name in state.names}
+            writers: dict[str, SpillWriter] = {}
+            pages = sum(len(place.pages) for runs in old.values() for run in runs for place in run.places.values())
+            for bucket, complete in generations.buckets_of(chosen).items():
+                for tables in generations.read(bucket, nothing, chosen):
+                    rows = yield from self._joined(tables, batch)
+                    for name in state.names:
+                        table = self._survivors(name, rows[name]) if complete else rows[name]
+                        for start in range(0, table.num_rows, PAGE_ROWS):
+                            if name not in writers:
+                                writers[name] = state.stored[name].writer()
+                            writers[name].add(bucket, table.slice(start, PAGE_ROWS))
+                            pages += 1
+            oldest = min(run.oldest for runs in old.values() for run in runs)
+            for name in state.names:
+                state.stored[name].retire(old[name])
+                if name in writers:
+                    # The number of the oldest: of two rows with a key that should be unique, the later one is wrong.
+                    state.stored[name].adopt(writers[name], oldest=oldest, newest=batch, slot=min(chosen))
+            state.metrics.count("pages_merged", pages)
+            if state.propagation:
+                state.propagation.changed_everything()
+
+    def _joined(self, tables: Stretch, batch: int) -> Generator[pa.Table, None, Tables]:
+        """Join what generations owe each other; returns the rows that are left, merged."""
+        names = self.state.names
+        rows = {name: tables[name][0] for name in names}
+        for at in range(1, len(tables[self.state.left])):
+            after = {name: self._without_copies(name, rows[name], tables[name][at], batch) for name in names}
+            rows, done = yield from self.pairing.generations(rows, after)
+            for name in names:
+                self._leave(name, done[name], "one_to_many")
+        return rows
+
     def _survivors(self, name: str, table: pa.Table) -> pa.Table:
-        """The rows that may still find a partner. All of the bucket is joined: to be on disk is no reason to stay."""
+        """The rows that may still find a partner, now that all of their bucket on disk is joined: none that is promised
+        away on the other input, but for those that owe results to rows in memory."""
         sources = self.state.without_future(name, table, mind_disk=False)
+        if sources.any():
+            sources[has_keys(self.state.stored[self.state.other[name]], table)] = 0
         if not sources.any():
             return table
         for reason, rows in by_reason(sources):

@@ -53,7 +53,7 @@ def progressive_join(
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         **tuning: The other fields of `ProgressiveOptions`: `idle_pages`, `page_rows`, `flush_share`, `fan_in`, `decay`,
-            `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
+            `combine_runs`, `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
 
     >>> import watersmeet as wm
     >>> joined = wm.progressive_join(

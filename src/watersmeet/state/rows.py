@@ -32,7 +32,7 @@ from watersmeet.state.parts import DEAD, Before, ByRule, Departed, Part, Rows, W
 from watersmeet.state.rules import Horizon, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
-from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
+from watersmeet.state.space import BucketPage, RunSpace, SpillWriter, cut_into_pages
 
 Counts = npt.NDArray[np.int64]
 
@@ -343,6 +343,22 @@ class RowStore:
         run = self.space.spill(self.name, pages, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
         self.runs.append(run)
         return run
+
+    def writer(self, schema: pa.Schema | None = None) -> SpillWriter:
+        """Pages that are handed over one by one; `adopt` makes them a run of this store."""
+        return self.space.writer(self.name, schema or self.schema)
+
+    def adopt(self, writer: SpillWriter, *, oldest: int, newest: int, **facts: Any) -> Run:
+        """Take up what was written."""
+        run = writer.finish(oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
+        self.runs.append(run)
+        return run
+
+    def retire(self, runs: Sequence[Run]) -> None:
+        """All rows of some runs have been moved elsewhere, or have left."""
+        gone = {run.id for run in runs}
+        self.runs = [run for run in self.runs if run.id not in gone]
+        self._forget(runs)
 
     def spill_run(self, run: Run) -> None:
         """Move a resident run to disk, its living rows sorted."""

@@ -4,8 +4,8 @@ A manifest carries the metrics of the batches since the last multiple of `SEGMEN
 own. As soon as `FOLD` files of one level are there their contents become one file of the next level, unread, so that
 there are at most `FOLD - 1` files per level, and above them one for every `SEGMENT * FOLD ** TOP` batches.
 
-    metrics-0-000008.json      batches 64 to 71
-    metrics-1-000000.json      batches 0 to 63: the contents of metrics-0-000000 to metrics-0-000007
+    metrics-0-000008.json      batches 32 to 35
+    metrics-1-000000.json      batches 0 to 31: the contents of metrics-0-000000 to metrics-0-000007
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from watersmeet.errors import CorruptStateError
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal_all
 from watersmeet.state.manifest import FORMAT, check_format
 
-SEGMENT = 8
+SEGMENT = 4
 FOLD = 8
 TOP = 3
 _NAME = re.compile(r"(\.?)metrics-(\d)-(\d{6})\.json(?:\.\w+\.tmp)?$")

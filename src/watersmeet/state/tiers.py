@@ -16,7 +16,7 @@ that their merges fall into different batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from watersmeet.arrow import merge_by_hash
 from watersmeet.state.run import Run, resident_run
@@ -92,6 +92,32 @@ class TieredRuns:
         before = [run for run in self.runs[:at] if id(run) not in gone]
         after = [run for run in self.runs[at:] if id(run) not in gone]
         self.runs = before + new + after
+
+
+def due(sizes: Sequence[int], *, fanout: int = FANOUT, smallest: int, largest: int) -> list[int]:
+    """Which of some runs, given their sizes, to merge into one: those of the lowest level that has `fanout` of them.
+
+    Here the level follows from the size, one more for every factor of `fanout` above `smallest`, so runs may come and
+    go in any way. Fewer than `fanout` runs are left on a level, unless together they are larger than `largest`.
+
+    >>> due([5, 90, 7, 6, 80], fanout=3, smallest=10, largest=1000)
+    [0, 2, 3]
+    >>> due([18, 90, 80, 75], fanout=3, smallest=10, largest=1000)
+    [1, 2, 3]
+    >>> due([18, 90, 80, 75], fanout=3, smallest=10, largest=200)
+    []
+    """
+    levels: dict[int, list[int]] = {}
+    for index, size in enumerate(sizes):
+        level = 0
+        while size > smallest * fanout**level:
+            level += 1
+        levels.setdefault(level, []).append(index)
+    for level in sorted(levels):
+        chosen = levels[level]
+        if len(chosen) >= fanout and sum(sizes[index] for index in chosen) <= largest:
+            return chosen
+    return []
 
 
 def merge_runs(runs: list[Run]) -> Run:

@@ -81,7 +81,7 @@ LONG_RUNS = {
     "punctuated": LongRun("punctuated", tuning={"memory": BUDGET}),
     "window": LongRun(
         "window",
-        options={"window": (600 * SECOND, 600 * SECOND), "time_columns": ("_p0", "_p0")},
+        options={"window": (60 * SECOND, 60 * SECOND), "time_columns": ("_p0", "_p0")},
         tuning={"memory": BUDGET},
     ),
     "semi_stream": LongRun("semi_stream", (STREAM,), tuning={"memory": BUDGET}),

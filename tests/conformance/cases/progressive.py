@@ -13,6 +13,7 @@ def case(policy: str, memory_rows: int | None, idle_pages: int, **options: Any) 
         "buckets": 3,
         "page_rows": 4,
         "fan_in": 2,
+        "combine_runs": 2,
         "flush_share": 0.3,
         "memory_rows": memory_rows,
     }
@@ -27,8 +28,9 @@ CASES = [
     case("rpj", 10, 1000, buckets=1, page_rows=1),
     case("rpj", None, 3, memory=900),
     case("rpj-md", 10, 2),
-    case("rpj-dd", 10, 2, fan_in=3),
+    case("rpj-dd", 10, 2, fan_in=3, combine_runs=3),
     case("xjoin", 10, 2),
+    case("xjoin", 3, 2, combine_runs=0),
     case("hmj", 10, 3),
     case("hmj", None, 3, memory=900, flush="largest"),
 ]

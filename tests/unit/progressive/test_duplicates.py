@@ -113,12 +113,14 @@ class Observer:
 
 
 @pytest.mark.parametrize("policy", ["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"])
+@pytest.mark.parametrize("combine_runs", [0, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_task_reports_what_both_formulations_say(policy: str, seed: int) -> None:
+def test_every_task_reports_what_both_formulations_say(policy: str, combine_runs: int, seed: int) -> None:
     rng = random.Random(f"{policy} {seed}")
     options = ProgressiveOptions(
-        policy=policy, memory_rows=12, buckets=BUCKETS, page_rows=3, fan_in=2, flush_share=0.2, idle_pages=10_000
-    )
+        policy=policy, memory_rows=12, buckets=BUCKETS, page_rows=3, fan_in=2, flush_share=0.2, idle_pages=10_000,
+        combine_runs=combine_runs,
+    )  # fmt: skip
     plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
     operator = build(plan, MemorySpace())
     assert isinstance(operator, BudgetedJoin)

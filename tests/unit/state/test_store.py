@@ -17,6 +17,7 @@ from watersmeet.errors import CorruptStateError, MissingVersionError, StateForma
 from watersmeet.metrics import Metrics
 from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir, seal, unseal
+from watersmeet.state.history import metrics_history
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.segments import FOLD, SEGMENT, Segments
@@ -133,7 +134,7 @@ def test_a_repeat_that_differs_is_counted_and_warned_about(tmp_path: Path) -> No
     assert store.manifest(3).repeats == 1
     advance(tmp_path, 4)
     assert store.manifest(4).repeats == 1
-    assert [entry["repeats"] for entry in store.manifest(4).history] == [0, 0, 0, 1, 1]
+    assert [entry["repeats"] for entry in metrics_history(store.directory, store.manifest(4))] == [0, 0, 0, 1, 1]
 
 
 def test_a_damaged_manifest_of_a_dead_attempt_is_replaced(tmp_path: Path) -> None:
