@@ -43,9 +43,15 @@ def test_every_operator_has_a_case() -> None:
 
 
 @every_case
-@settings(max_examples=examples(12))
-@given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([1, 2, 7, 50]), batches=st.integers(1, 14))
-def test_exactly_once(case: Case, seed: int, batch_rows: int, batches: int) -> None:
+@settings(max_examples=examples(10))
+@given(
+    seed=st.integers(0, 2**32),
+    batch_rows=st.sampled_from([1, 2, 7, 50]),
+    batches=st.integers(1, 14),
+    keys=hard_types,
+)
+def test_exactly_once(case: Case, seed: int, batch_rows: int, batches: int, keys: Keys) -> None:
+    case = case.with_keys(keys)
     script = case.random_script(seed, batch_rows=batch_rows, batches=batches)
     assert run_in_memory(case.plan(), script).rows == case.expected(script)
 

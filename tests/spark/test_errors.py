@@ -58,7 +58,7 @@ def test_every_join_refuses_keys_with_a_collation(
     source: Callable[..., DataFrame], spark: SparkSession, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    plain, collated = (source(f"collate(string(id), '{name}') as k", "id") for name in ("UTF8_BINARY", "UTF8_LCASE"))
+    plain, collated = (source(f"collate(string(id), '{name}') as k") for name in ("UTF8_BINARY", "UTF8_LCASE"))
     table = spark.range(1).selectExpr("collate('A', 'UNICODE_CI') as k", "id as name")
     joins: list[Callable[[], object]] = [
         lambda: wm.progressive_join(plain, collated, "k", state),

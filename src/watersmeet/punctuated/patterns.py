@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.arrow import HASH, hash_keys, key_name, numpy_of, one_chunk
+from watersmeet.errors import OptionError
 from watersmeet.punctuated.codes import Codes, concatenated, either
 from watersmeet.punctuated.ordering import Ordering
 
@@ -86,13 +87,34 @@ def punctuation_table(kinds: Sequence[pa.DataType], rows: Sequence[Sequence[Patt
     for i, kind in enumerate(kinds):
         cells = [row[i] for row in rows]
         fixed = [cell.is_value for cell in cells]
-        columns[key_name(i)] = pa.array([c.low if f else None for c, f in zip(cells, fixed, strict=True)], kind)
+        columns[key_name(i)] = _exact([c.low if f else None for c, f in zip(cells, fixed, strict=True)], kind)
         for name, end in zip(ENDS, (kind, kind, pa.bool_(), pa.bool_()), strict=True):
             ends = [None if f else getattr(c, name[1:]) for c, f in zip(cells, fixed, strict=True)]
-            columns[f"{name}{i}"] = pa.array(ends, end)
+            columns[f"{name}{i}"] = _exact(ends, end)
     columns[HASH] = pa.array(hash_keys([columns[key_name(i)] for i in range(len(kinds))]))
     columns["_part"] = columns["_parts"] = pa.nulls(len(rows), pa.int32())
     return pa.table([columns[name] for name in punctuation_schema(kinds).names], schema=punctuation_schema(kinds))
+
+
+def _exact(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as an array; an error for one that is not a value of the type (Arrow would take 2.5 for the integer 2)."""
+    for value in values:
+        if not _is_exact(value, kind):
+            raise OptionError(
+                "punctuations",
+                expected=f"values of type {kind}",
+                found=repr(value),
+                hint="Correct the pattern, or convert its values.",
+            )
+    return pa.array(values, kind)
+
+
+def _is_exact(value: Any, kind: pa.DataType) -> bool:
+    try:
+        taken = pa.scalar(value, kind).as_py()
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return bool(value == taken or (value != value and taken != taken))  # NaN is the only value unlike itself
 
 
 def normalised(table: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Table:

@@ -94,7 +94,13 @@ class Promised:
         if isinstance(kind, T.NullType):
             return F.lit(None).cast(self.key_type), F.lit(None).cast(self.key_type)
         converted = column.try_cast(self.key_type)
-        return converted, column if kind == self.key_type else converted.try_cast(kind)
+        if kind == self.key_type:
+            return converted, column
+        back = converted.try_cast(kind)
+        for long, real, floating in ((kind, self.key_type, converted), (self.key_type, kind, column)):
+            if isinstance(long, T.LongType) and isinstance(real, (T.FloatType, T.DoubleType)):
+                back = F.when(floating < F.lit(2.0**63), back)  # Spark takes 2**63 for the largest long
+        return converted, back
 
     def _refused(self, column: Column, kind: T.DataType) -> Column:
         expected = f"punctuations of {self.name} with values of type {self.key_type.simpleString()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from time import process_time
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from tests.unit.punctuated.test_minimal_state import covers
 
 from watersmeet.arrow import hash_keys, key_name, sort_by_hash
+from watersmeet.errors import OptionError
 from watersmeet.punctuated.ordering import Ordering
 from watersmeet.punctuated.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.punctuation import PunctuatedRange
@@ -72,6 +73,30 @@ def test_lookup_and_what_is_new(seed: int) -> None:
     restored = PunctuatedRange("left", kinds)
     restored.restore(runs, everything)
     assert (restored.find(table) == promises.find(table)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 2.5),
+        (pa.int64(), Decimal("2.5")),
+        (pa.int64(), "abc"),
+        (pa.int32(), 2**32 + 2),
+        (pa.int8(), 128),
+        (pa.float32(), 0.1),
+        (pa.decimal128(4, 1), Decimal("2.25")),
+        (pa.date32(), datetime(2024, 2, 29, 10)),
+        (pa.string(), 2),
+    ],
+    ids=str,
+)
+def test_a_pattern_holds_exact_values_or_is_an_error(kind: pa.DataType, value: Any) -> None:
+    for pattern in (Pattern.value(value), Pattern.between(value, None)):
+        with pytest.raises(OptionError) as raised:
+            punctuation_table([kind], [[Pattern.anything()], [pattern]])
+        found = f"punctuations: expected values of type {kind}, found {value!r}. Correct the pattern, or convert"
+        assert str(raised.value).startswith(found)
+    assert punctuation_table([pa.int64()], [[Pattern.value(2.0)]]).column("_k0").to_pylist() == [2]
 
 
 def test_a_wildcard_forgets_smaller_promises() -> None:
