@@ -151,3 +151,11 @@ def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> It
             i, j = i[same], j[same]
         if len(i):
             yield i, j
+
+
+def overlapping(table: pa.Table, other: pa.Table) -> pa.Table:
+    """The rows whose hashes lie within those of another sorted, non-empty table."""
+    hashes, bounds = hashes_of(table), hashes_of(other)
+    start = int(np.searchsorted(hashes, bounds[0], side="left"))
+    stop = int(np.searchsorted(hashes, bounds[-1], side="right"))
+    return table if stop - start == len(hashes) else table.slice(start, stop - start)

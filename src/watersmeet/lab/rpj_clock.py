@@ -26,7 +26,7 @@ from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions
-from watersmeet.progressive.spilled import Unit
+from watersmeet.progressive.units import Unit
 from watersmeet.projection import OutputColumn
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace
@@ -183,7 +183,7 @@ class Simulation:
     def _batch(self, place: int, stop: int) -> None:
         rows, inputs = self.rows.slice(place, stop - place), self.inputs[place:stop]
         tables = {name: rows.filter(pa.array(inputs == index)) for index, name in enumerate(NAMES)}
-        held = [resident.counts.sum() / PARTITIONS / SUB_PARTITIONS for resident in self.operator.resident]
+        held = [store.bucket_rows.sum() / PARTITIONS / SUB_PARTITIONS for store in self.operator.sides]
         touched = sum(tables[name].num_rows * (held[1 - index] + 1) for index, name in enumerate(NAMES))
         self._advance(Batch(self.number, int(self.now), tables), touched * C_ROW)
 
@@ -194,7 +194,7 @@ class Simulation:
         return self.now > before
 
     def _advance(self, batch: Batch, cpu: float) -> None:
-        units = [list(kept) for kept in self.operator.spilled.units]
+        units = [list(kept) for kept in self.operator.units.units]
         results = sum(table.num_rows for table in advance(self.operator, batch))
         works = [work for event in self.operator.metrics.events if (work := self._work_of(event, units)) is not None]
         cpu += results * C_ROW
@@ -217,20 +217,20 @@ class Simulation:
                 bucket = event["bucket"]
                 other = 1 - NAMES.index(event["input"])
                 runs = sum(unit[other] is not None for unit in units[bucket])
-                return self._disk_work(int(self.operator.spilled.counts[other, bucket]), runs=runs, seeks=runs)
+                return self._disk_work(int(self.operator.units.counts[other, bucket]), runs=runs, seeks=runs)
             case "dd_task":
                 return self._merged(event["bucket"], units[event["bucket"]])
         return None
 
     def _merged(self, bucket: int, before: list[Unit]) -> DiskWork:
         """The last merging operation: rows that it read, and wrote unless their side was one run already."""
-        spilled, rows, runs = self.operator.spilled, 0, 0
-        *others, whole = spilled.units[bucket]
+        units, rows, runs = self.operator.units, 0, 0
+        *others, whole = units.units[bucket]
         for side in (0, 1):
             parts = sum(unit[side] is not None for unit in before if unit not in others)
             if (serial := whole[side]) is not None:
                 written = parts > 1
-                rows += spilled.segment(serial, bucket).rows * (1 + written)
+                rows += units.segment(side, serial, bucket).rows * (1 + written)
                 runs += parts + written
         return self._disk_work(rows, runs=runs)
 
@@ -241,10 +241,10 @@ class Simulation:
 
     def _clean_up(self) -> None:
         self.curve.transmitted = len(self.curve.seconds) - 1
-        tasks, spilled = self.operator.tasks, self.operator.spilled
+        tasks, units = self.operator.tasks, self.operator.units
         start, pages, results = self.now, tasks.pages, self.curve.results[-1]
-        stored = sum(spilled.extent(side, bucket)[1] for side in (0, 1) for bucket in range(PARTITIONS))
-        filled = int(spilled.counts.sum()) / max(1, stored)  # rows of a page, on average
+        stored = sum(units.extent(side, bucket)[1] for side in (0, 1) for bucket in range(PARTITIONS))
+        filled = int(units.counts.sum()) / max(1, stored)  # rows of a page, on average
         batch = Batch(self.number, int(self.now), ended=frozenset(NAMES))
         for rows in (*(table.num_rows for table in advance(self.operator, batch)), 0):
             results += rows

@@ -6,8 +6,8 @@ Semantics     inner equi-join of two inputs; each pair once, in whichever of the
                 dd        an idle batch: the runs of a bucket on disk are merged and joined (PSMJ)
                 clean-up  all inputs have ended: every bucket is merged once more, with what is in memory
 Input         rows with a null key match nothing and are not kept.
-State         per input `ResidentRows`; `SpilledRows` of both; arrival rates; pairs owed per task. After a batch the
-              resident rows leave room for a batch as large as this one within the budget.
+State         per input a store, in memory and on disk; `Units` of both; arrival rates; pairs owed per task. After a
+              batch the resident rows leave room for a batch as large as this one within the budget.
 Cost          arrival: as the symmetric join, with less to probe; a flushed row is written once more, and again for
               each factor of `combine_runs` by which the rows on disk are more than those of a flush. Idle batches
               read and write up to `idle_pages` pages (the last task is finished). Clean-up reads what is on disk once,
@@ -32,21 +32,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, merge_by_hash, sort_by_hash
+from watersmeet.arrow import data_bytes, hashes_of, merge_by_hash
 from watersmeet.estimate.arrival_rate import ArrivalRates
-from watersmeet.matching import matches
-from watersmeet.operator import Batch, Operator, OperatorState
+from watersmeet.join.binary import BinaryJoin
+from watersmeet.matching import matches, overlapping
+from watersmeet.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.progressive.disk_tasks import DiskTasks, overlapping
-from watersmeet.progressive.duplicates import ATS, arriving, departing, resident_schema, times
+from watersmeet.progressive.disk_tasks import DiskTasks
+from watersmeet.progressive.duplicates import ATS, Mask, arriving, departing, resident_schema, times
 from watersmeet.progressive.expected import ExpectedResults, dd_cost, md_cost
 from watersmeet.progressive.flush_policies import POLICIES, Victim
 from watersmeet.progressive.options import ProgressiveOptions
-from watersmeet.progressive.resident import ResidentRows
-from watersmeet.progressive.spilled import SERIAL, SpilledRows, Unit
+from watersmeet.progressive.units import Unit, Units
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import HashTiers, due_by_size
+from watersmeet.state.parts import InBuckets
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
-from watersmeet.state.tiers import due
 
 # Rows that one step of the clean-up, or of combining runs, takes at most, and the share of the budget that it and the
 # pages it reads may take.
@@ -71,7 +73,7 @@ class Task:
     cost: float  # Et
 
 
-class BudgetedJoin(Operator):
+class BudgetedJoin(BinaryJoin):
     """A progressive join under a memory budget; subclasses are the policies."""
 
     concurrent_flush = False
@@ -79,20 +81,29 @@ class BudgetedJoin(Operator):
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
         self.options = options = ProgressiveOptions(**plan.options, **plan.tuning)
-        self.names = (plan.inputs[0].name, plan.inputs[1].name)
         self.in_rows = options.memory_rows is not None
         self.limit = ((options.memory_rows if self.in_rows else options.memory) or 0) // plan.partitions
         self.buckets = Buckets(options.buckets)
-        self.resident = tuple(
-            ResidentRows(spec.name, resident_schema(spec.schema), self.buckets, in_rows=self.in_rows)
+        self.stores = {
+            spec.name: RowStore(
+                spec.name,
+                resident_schema(spec.schema),
+                HashTiers(),
+                space,
+                self.accounts,
+                buckets=self.buckets,
+                counts_buckets=True,
+            )
             for spec in plan.inputs
-        )
-        self.spilled = SpilledRows(self.names, options.buckets)
+        }
+        self.sides = (self.stores[self.left], self.stores[self.right])
+        self.units = Units(self.sides, options.buckets)
         self.expected = ExpectedResults(options.buckets)
         self.rates = ArrivalRates(2, options.buckets, decay=options.decay, unit=options.rate_unit)
         self.flushing = POLICIES[options.flush_policy](concurrent=self.concurrent_flush)
-        memory = (self.resident[0], self.resident[1])
-        self.tasks = DiskTasks(plan, space, self.buckets, memory, self.spilled, self.expected, options.page_rows)
+        self.tasks = DiskTasks(
+            plan, self.emitter, self.buckets, self.sides, self.units, self.expected, options.page_rows
+        )
         self.batch = -1
         self.clock = 0  # the latest batch time seen; a partition that gets neither rows nor a tick sees none
         self.last_arrival: int | None = None  # time of the last batch with rows
@@ -112,28 +123,26 @@ class BudgetedJoin(Operator):
         if counts.any():
             self.last_arrival = self.clock
             yield from self._counted("arrival", self._arrival_stage(arrived))
-            held = np.stack([rows.counts for rows in self.resident])
+            held = np.stack([store.bucket_rows for store in self.sides])
             met = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
             self.expected.observe(met, int(self.metrics.counters.get("results_arrival", 0)))
             for index, table in enumerate(arrived):
-                self.expected.arrived(index, counts[index], self.spilled.counts[1 - index], batch.number)
-                self.metrics.count("rows_merged", self.resident[index].add(table, batch.number))
-            self._release()
-            self._make_room(reserve=sum(self._size_of(table) for table in arrived))
-        self._gauges()
+                self.expected.arrived(index, counts[index], self.units.counts[1 - index], batch.number)
+                self.sides[index].add(table, batch.number)
+                self.metrics.count("rows_rewritten", self.sides[index].settle())
+        self._release(batch)
+        if counts.any():
+            self._make_room(batch, reserve=sum(self._size_of(table) for table in arrived))
 
     def _arrived(self, batch: Batch, name: str) -> pa.Table:
-        table = batch.rows.get(name)
-        if table is None:
-            return resident_schema(self.plan.input(name).schema).empty_table()
-        return arriving(sort_by_hash(drop_null_keys(table)), batch.number)
+        return arriving(self.prologue.admit(batch, name), batch.number)
 
     def _arrival_stage(self, arrived: list[pa.Table]) -> Iterator[pa.Table]:
         left, right = arrived
-        for part in self.resident[1].parts():
-            yield from self._join(left, part)
-        for part in self.resident[0].parts():
-            yield from self._join(part, right)
+        for part in self.sides[1].parts():
+            yield from self._join(left, part.table)
+        for part in self.sides[0].parts():
+            yield from self._join(part.table, right)
         yield from self._join(left, right)
 
     def _join(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
@@ -145,7 +154,7 @@ class BudgetedJoin(Operator):
             return
         self.metrics.count("runs_probed")
         for i, j in matches(left, right):
-            yield self.plan.projection.gather({self.names[0]: (left, i), self.names[1]: (right, j)})
+            yield self.results(self.left, left, i, right, j)
 
     def _counted(self, stage: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
@@ -157,32 +166,33 @@ class BudgetedJoin(Operator):
     @property
     def size(self) -> int:
         """What is in memory, in the unit of the budget."""
-        return sum(rows.size for rows in self.resident)
+        return sum(store.resident_rows if self.in_rows else store.nbytes for store in self.sides)
 
     def _size_of(self, table: pa.Table) -> int:
         return table.num_rows if self.in_rows else data_bytes(table)
 
-    def _release(self) -> None:
-        """Forget rows whose partner input has ended with nothing on disk: they have met all they will ever meet."""
-        for index, rows in enumerate(self.resident):
-            if self.has_ended(self.names[1 - index]):
-                rows.remove([int(bucket) for bucket in np.flatnonzero(self.spilled.counts[1 - index] == 0)])
-                rows.compact()
+    def _release(self, batch: Batch) -> None:
+        """Rows whose partner input has ended with nothing on disk leave: they have been joined with all there is."""
+        for index, store in enumerate(self.sides):
+            if self.ends(self.names[1 - index], batch):
+                idle = np.flatnonzero(self.units.counts[1 - index] == 0)
+                store.remove(InBuckets(idle.tolist()), "ended")
+                store.compact()
 
-    def _make_room(self, reserve: int) -> None:
+    def _make_room(self, batch: Batch, reserve: int) -> None:
         """Flush until another batch of this size fits into the budget."""
         target = max(0, self.limit - reserve)
         if self.size <= target:
             return
-        self._flush(max(self.size - target, ceil(self.options.flush_share * self.limit)), partially=True)
+        self._flush(max(self.size - target, ceil(self.options.flush_share * self.limit)), batch, partially=True)
         if self.size > target:  # the rows that left were smaller than the average of their bucket
-            self._flush(self.size - target, partially=False)
+            self._flush(self.size - target, batch, partially=False)
         self._combine_spilled()
 
-    def _flush(self, amount: int, *, partially: bool) -> None:
-        ended = [index for index, name in enumerate(self.names) if self.has_ended(name)]
+    def _flush(self, amount: int, batch: Batch, *, partially: bool) -> None:
+        ended = [index for index, name in enumerate(self.names) if self.ends(name, batch)]
         probabilities = self.rates.probabilities(ended)
-        sizes = np.stack([rows.sizes() for rows in self.resident])
+        sizes = np.stack([self._bucket_sizes(store) for store in self.sides])
         victims = self.flushing.choose(sizes, probabilities, amount)
         if not partially:
             victims = [Victim(victim.input, victim.bucket) for victim in victims]
@@ -197,29 +207,47 @@ class BudgetedJoin(Operator):
                     input=self.names[index],
                     bucket=bucket,
                     rows=sum(part.num_rows for part in parts),
-                    rows_left=int(self.resident[index].counts[bucket]),
+                    rows_left=int(self.sides[index].bucket_rows[bucket]),
                     probability=float(probabilities[1 - index, bucket]),
                 )
         for bucket in sorted(serials[0].keys() | serials[1].keys()):
-            self.spilled.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)))
+            self.units.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)))
+
+    def _bucket_sizes(self, store: RowStore) -> npt.NDArray[np.int64]:
+        """What each bucket holds in memory, in the unit of the budget."""
+        if self.in_rows:
+            return store.bucket_rows
+        parts = (store.bucket(bucket) for bucket in range(self.buckets.count))
+        return np.array([sum(data_bytes(part.table) for part in found) for found in parts], np.int64)
 
     def _leaving(self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]) -> dict[int, list[pa.Table]]:
         """Take victims' rows out of memory; what they are owed is from now on owed by dd-tasks."""
-        rows, leaving, whole = self.resident[index], {}, []
+        store, whole = self.sides[index], []
+        leaving: dict[int, list[pa.Table]] = {}
         for victim in sorted(victims, key=lambda victim: victim.bucket):
-            bucket, count = victim.bucket, int(rows.counts[victim.bucket])
+            bucket, count = victim.bucket, int(store.bucket_rows[victim.bucket])
             wanted = count if victim.amount is None else ceil(count * victim.amount / int(sizes[bucket]))
             if wanted < count:
-                oldest = rows.remove_oldest(bucket, wanted)
+                oldest = self._take_oldest(store, bucket, wanted)
                 self.expected.flushed(index, bucket, times(oldest, ATS))
                 leaving[bucket] = [oldest]
             else:
-                leaving[bucket] = rows.bucket(bucket)
                 self.expected.flushed_whole(index, bucket)
                 whole.append(bucket)
-        rows.remove(whole)
-        rows.compact()
-        return leaving
+        leaving |= store.take(whole)
+        store.compact()
+        return dict(sorted(leaving.items()))
+
+    def _take_oldest(self, store: RowStore, bucket: int, rows: int) -> pa.Table:
+        """Take about `rows` of a bucket's rows out of memory, the oldest batches first, sorted by hash."""
+        runs = [part.run for part in store.bucket(bucket)]
+        merged = merge_by_hash(store.take([bucket])[bucket])
+        leaving = oldest_rows(merged, rows)
+        staying = merged.filter(pa.array(~leaving)).combine_chunks()
+        # As many merges as the runs it comes from: what is left of a bucket must not make the others merge sooner.
+        newest, level = max(run.newest for run in runs), max(run.level for run in runs)
+        store.add(staying, newest, oldest=min(run.oldest for run in runs), level=level)
+        return merged.filter(pa.array(leaving)).combine_chunks()
 
     def _spill(self, index: int, leaving: dict[int, list[pa.Table]]) -> int:
         """Write rows of several buckets as one run, sorted by hash."""
@@ -231,10 +259,9 @@ class BudgetedJoin(Operator):
                 yield from cut_into_pages(rows, self.buckets, self.options.page_rows)
 
         oldest = min(int(times(part, ATS).min()) for parts in leaving.values() for part in parts)
-        attributes = {SERIAL: self.spilled.take_serial()}
-        run = self.space.spill(self.names[index], pages(), oldest=oldest, newest=self.batch, **attributes)
+        run = self.sides[index].spill(pages(), oldest=oldest, newest=self.batch)
         self.metrics.count("rows_flushed", run.rows)
-        return self.spilled.add(run)
+        return run.id
 
     def _combine_spilled(self) -> None:
         """Keep spilled runs few while rows come: runs of similar size become one, as often as there are enough."""
@@ -247,13 +274,13 @@ class BudgetedJoin(Operator):
             self.metrics.count("pages_combined", self.tasks.pages - begun)
 
     def _combinable(self, index: int) -> dict[int, list[int]]:
-        fanout, runs = self.options.combine_runs, self.spilled.loose(index)
+        fanout, runs = self.options.combine_runs, self.units.loose(index)
         if len(runs) < fanout or not fanout:
             return {}
-        rows = [sum(self.spilled.segment(run, bucket).rows for bucket in buckets) for run, buckets in runs.items()]
-        per_row = 1 + self.spilled.nbytes // max(1, int(self.spilled.counts.sum()))
+        rows = [sum(self.units.segment(index, run, bucket).rows for bucket in buckets) for run, buckets in runs.items()]
+        per_row = 1 + self.units.nbytes // max(1, int(self.units.counts.sum()))
         largest = min(COMBINED_ROWS, COMBINED_BYTES // per_row)
-        chosen = due(rows, fanout=fanout, smallest=SMALL_RUN, largest=largest)
+        chosen = due_by_size(rows, fanout=fanout, smallest=SMALL_RUN, largest=largest)
         serials = list(runs)
         return {serials[at]: runs[serials[at]] for at in chosen}
 
@@ -269,17 +296,16 @@ class BudgetedJoin(Operator):
             if task is None:
                 break
             yield from self._counted(task.kind, self._run(task, self.options.idle_pages - used))
-        self._gauges()
 
     def md_task(self, index: int, bucket: int) -> Task:
         """The task that joins what an input has in memory with what the other one has on disk."""
-        runs, pages = self.spilled.extent(1 - index, bucket)
+        runs, pages = self.units.extent(1 - index, bucket)
         cost = md_cost(runs, pages, self.options.random_page_cost, self.options.sequential_page_cost)
         return Task("md", bucket, index, float(self.expected.memory[index, bucket]) * self._match_probability(), cost)
 
     def dd_task(self, bucket: int) -> Task:
         """The task that joins what both inputs have on disk."""
-        left, right = (self.spilled.extent(index, bucket) for index in (0, 1))
+        left, right = (self.units.extent(index, bucket) for index in (0, 1))
         cost = dd_cost((left[0], right[0]), (left[1], right[1]), self.options.fan_in, self.options.random_page_cost)
         return Task("dd", bucket, None, float(self.expected.disk[bucket]) * self._match_probability(), cost)
 
@@ -319,53 +345,50 @@ class BudgetedJoin(Operator):
             results = self.tasks.clean_up(bucket, self.batch, fan_in=fan_in, step_rows=step_rows)
             yield from self._counted("cleanup", results)
         self.metrics.count("pages", self.tasks.pages - begun)
-        for rows in self.resident:
-            rows.clear()
-        self._gauges()
+        yield from super().finish()
 
     def _step(self) -> tuple[int, int]:
         """The rows that a step's share of the budget holds, and how many rows a step takes."""
-        stored = max(1, int(self.spilled.counts.sum()))
-        row_size = 1 if self.in_rows else max(1, self.spilled.nbytes // stored)
+        stored = max(1, int(self.units.counts.sum()))
+        row_size = 1 if self.in_rows else max(1, self.units.nbytes // stored)
         affordable = self.limit // STEP_SHARE // row_size
         return affordable, max(self.options.page_rows, min(affordable, STEP_ROWS))
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def _gauges(self) -> None:
-        runs = [run for rows in self.resident for run in rows.tiers.runs]
-        self.metrics.gauge("resident_rows", sum(run.rows for run in runs))
-        self.metrics.gauge("resident_bytes", sum(run.nbytes for run in runs))
-        self.metrics.gauge("spilled_rows", int(self.spilled.counts.sum()))
-        self.metrics.gauge("spilled_bytes", self.spilled.nbytes)
-        self.metrics.gauge("spilled_runs", len(self.spilled.runs))
-
     def save(self) -> OperatorState:
-        """Runs in memory and on disk, and the statistics."""
-        runs = [run for rows in self.resident for run in rows.tiers.runs]
-        runs += [run for _, run in sorted(self.spilled.runs.items())]
+        """The stores, the units and the statistics; nothing of it after the end."""
         if self.finished:
-            return OperatorState(runs)
-        return OperatorState(
-            runs,
-            {
-                "resident": [rows.counts.tolist() for rows in self.resident],
-                "spilled": self.spilled.save(),
-                "expected": self.expected.save(),
-                "rates": self.rates.save(),
-                "clock": self.clock,
-                "last_arrival": self.last_arrival,
-            },
-        )
+            return OperatorState()
+        state = super().save()
+        state.values = {
+            "units": self.units.save(),
+            "expected": self.expected.save(),
+            "rates": self.rates.save(),
+            "clock": self.clock,
+            "last_arrival": self.last_arrival,
+        }
+        return state
 
     def restore(self, state: OperatorState) -> None:
-        """Sort the runs by input and tier."""
-        if not state.values:  # finished: nothing is kept
-            return
-        for index, rows in enumerate(self.resident):
-            runs = [run for run in state.runs if run.tier == "resident" and run.label == self.names[index]]
-            rows.restore(runs, state.values["resident"][index])
-        self.spilled.restore([run for run in state.runs if run.tier == "spilled"], state.values["spilled"])
+        """Take up what `save` returned."""
+        super().restore(state)
+        self.units.restore(state.values["units"])
         self.expected.restore(state.values["expected"])
         self.rates.restore(state.values["rates"])
         self.clock, self.last_arrival = state.values["clock"], state.values["last_arrival"]
+
+
+def oldest_rows(table: pa.Table, rows: int) -> Mask:
+    """Which rows of a hash-sorted table are about the `rows` oldest.
+
+    Within a batch rows go by hash, and rows of one batch with one hash go together: which of them came first in the
+    batch must not matter.
+    """
+    ats, hashes = times(table, ATS), hashes_of(table)
+    batches, counts = np.unique(ats, return_counts=True)
+    reached = np.cumsum(counts)
+    last = min(int(np.searchsorted(reached, rows)), len(batches) - 1)
+    of_last = hashes[ats == batches[last]]  # already sorted
+    wanted = min(rows - int(reached[last] - counts[last]), len(of_last))
+    return np.asarray((ats < batches[last]) | ((ats == batches[last]) & (hashes <= of_last[max(wanted, 1) - 1])))

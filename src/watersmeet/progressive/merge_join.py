@@ -15,7 +15,7 @@ Pairs within one unit have met before (`spilled`); of the others, `duplicates` t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import pyarrow as pa
 from watersmeet.arrow import Hashes, Indices, hashes_of, sort_order, take
 from watersmeet.matching import equal_keys, match_blocks
 from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
+from watersmeet.state.pages import Cursor, steps
 
 # Rows of the left and the right input that make up results: tables, and row numbers in them.
 Pairs = tuple[pa.Table, Indices, pa.Table, Indices]
@@ -31,37 +32,11 @@ Pairs = tuple[pa.Table, Indices, pa.Table, Indices]
 
 @dataclass
 class Source:
-    """Rows of one segment, sorted by hash, in pages. `unit` is the number of its unit in this operation."""
+    """Rows of one segment. `unit` is the number of its unit in this operation."""
 
-    pages: Iterator[pa.Table]
+    cursor: Cursor
     unit: int
     rows: int
-    pages_read: int = 0
-    _table: pa.Table | None = None
-    _hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    _position: int = 0
-
-    def below(self, bound: int | None) -> list[pa.Table]:
-        """The rows with a hash below `bound` that were not handed over yet; all that are left if there is none."""
-        found = []
-        while self._table is not None or self._next_page():
-            assert self._table is not None
-            stop = len(self._hashes) if bound is None else int(np.searchsorted(self._hashes, np.uint64(bound)))
-            if stop > self._position:
-                found.append(self._table.slice(self._position, stop - self._position))
-            self._position = stop
-            if stop < len(self._hashes):
-                break
-            self._table = None
-        return found
-
-    def _next_page(self) -> bool:
-        self._table = next(self.pages, None)
-        if self._table is None:
-            return False
-        self.pages_read += 1
-        self._hashes, self._position = hashes_of(self._table), 0
-        return True
 
 
 @dataclass(frozen=True)
@@ -80,7 +55,7 @@ class Stretch:
         """The next rows of all sources."""
         slices, units = [], []
         for source in sources:
-            for piece in source.below(bound):
+            for piece in source.cursor.below(bound):
                 slices.append(piece)
                 units.append((source.unit, piece.num_rows))
         if not slices:
@@ -97,16 +72,6 @@ class Stretch:
     def sorted(self) -> pa.Table:
         """The rows in the order of their hashes."""
         return take(self.table, self.order)
-
-
-def steps(low: int, high: int, rows: int, step_rows: int) -> list[int | None]:
-    """Bounds that cut the hashes from `low` to `high` into steps of about `step_rows` of `rows` rows; the last is open.
-
-    >>> steps(0, 100, rows=40, step_rows=10)
-    [25, 50, 75, None]
-    """
-    count = max(1, -(-rows // max(1, step_rows)))
-    return [low + (high - low) * number // count for number in range(1, count)] + [None]
 
 
 @dataclass
@@ -128,7 +93,7 @@ class MergeJoin:
     @property
     def pages_read(self) -> int:
         """Pages read so far."""
-        return sum(source.pages_read for source in self.left + self.right)
+        return sum(source.cursor.pages_read for source in self.left + self.right)
 
 
 def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[Pairs]:

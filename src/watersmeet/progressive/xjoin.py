@@ -17,7 +17,7 @@ class XJoin(BudgetedJoin):
     def next_task(self) -> Task | None:
         """The md-task of the largest bucket that has not met all of the other input's rows on disk."""
         owing = [
-            (int(self.resident[index].counts[bucket]), index, bucket)
+            (int(self.sides[index].bucket_rows[bucket]), index, bucket)
             for index in (0, 1)
             for bucket in range(self.buckets.count)
             if self.expected.memory[index, bucket]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -109,13 +109,20 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class InBuckets:
+    """The rows in memory of some buckets."""
+
+    buckets: Sequence[int]
+
+
+@dataclass(frozen=True)
 class ByRule:
     """So many rows that the store's rule has declared dead; they are gone from memory when their run is rewritten."""
 
     count: int
 
 
-What = All | Before | Whole | Rows | ByRule
+What = All | Before | Whole | Rows | InBuckets | ByRule
 
 
 @dataclass(frozen=True, eq=False)

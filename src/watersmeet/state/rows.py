@@ -13,7 +13,7 @@ and when a row has no future, is decided above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -28,7 +28,7 @@ from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
 from watersmeet.state.marks import Marks
-from watersmeet.state.parts import DEAD, Before, ByRule, Departed, Part, Rows, What, Whole, column_of
+from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole, column_of
 from watersmeet.state.rules import Horizon, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
@@ -90,7 +90,7 @@ class RowStore:
         self.counts_buckets = counts_buckets  # whether rows are moved to disk by the bucket
         self.describe = describe  # further facts of a new run's rows
         self.merges_spilled = merges_spilled  # otherwise the join merges them, because it keeps account of pairs
-        self.runs: list[Run] = []
+        self._runs: dict[int, Run] = {}
         self.marks = {flag: Marks() for flag in (DEAD, *self.flags)}
         self.bucket_rows: Counts = np.zeros(
             buckets.count if buckets and counts_buckets else 0, np.int64
@@ -101,6 +101,15 @@ class RowStore:
         self._offsets: dict[int, Counts] = {}
 
     # -- how much there is
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, oldest first."""
+        return list(self._runs.values())
+
+    @runs.setter
+    def runs(self, runs: Iterable[Run]) -> None:
+        self._runs = {run.id: run for run in runs}
 
     @property
     def resident(self) -> list[Run]:
@@ -147,13 +156,17 @@ class RowStore:
     # -- storing and looking
 
     def add(
-        self, rows: pa.Table, batch: int, *, newest: int | None = None, order: Order = "hash", **facts: Any
+        self, rows: pa.Table, batch: int, *, oldest: int | None = None, order: Order = "hash", level: int = 0
     ) -> None:
-        """Store rows in the order given; flags are columns of theirs. Nothing is merged before `settle`."""
+        """Store rows in the order given; flags are columns of theirs. Nothing is merged before `settle`.
+
+        Rows that were taken out and come back say in which batch the `oldest` of them came, and their run's `level`.
+        """
         if not rows.num_rows:
             return
-        for more, piece in self.layout.split(rows, times_of(rows, self.time) if self.time else None):
-            self._append(piece, batch, batch if newest is None else newest, order=order, **facts, **more)
+        first = batch if oldest is None else oldest
+        for facts, piece in self.layout.split(rows, times_of(rows, self.time) if self.time else None):
+            self._append(piece, first, batch, order=order, level=level, **facts)
         if self.counts_buckets and self.buckets:
             self.bucket_rows = self.bucket_rows + self.buckets.counts(hashes_of(rows))
 
@@ -161,7 +174,7 @@ class RowStore:
         run = self._made(
             resident_run(self.name, table, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
         )
-        self.runs.insert(len(self.runs) if at is None else at, run)
+        self.runs = [*self.runs[:at], run, *(self.runs[at:] if at is not None else ())]
         return run
 
     def _made(self, run: Run) -> Run:
@@ -179,7 +192,7 @@ class RowStore:
 
     def run(self, number: int) -> Run:
         """The run of that number."""
-        return next(run for run in self.runs if run.id == number)
+        return self._runs[number]
 
     def parts(self, runs: Iterable[Run] | None = None) -> Iterator[Part]:
         """The rows of resident runs (by default of all), without a copy."""
@@ -221,6 +234,12 @@ class RowStore:
             self._ruled += what.count
             self.accounts.leave(self.input, reason, what.count)
             return []
+        if isinstance(what, InBuckets):
+            parts = [part for bucket in what.buckets for part in self.bucket(bucket)]
+            taken = self.take(what.buckets)
+            rows = sum(table.num_rows for tables in taken.values() for table in tables)
+            self.accounts.leave(self.input, reason, rows)
+            return [Departed(self.input, reason, lambda: iter([(part, part.living) for part in parts]))] if rows else []
         if isinstance(what, Rows):
             fresh = self.mark(what.part, DEAD, what.rows)
             if not len(fresh):
@@ -310,9 +329,10 @@ class RowStore:
         self.bucket_rows = np.zeros_like(self.bucket_rows)
         return drained
 
-    def release(self, bucket: int) -> None:
-        """The rows of a bucket on disk have been moved elsewhere, or have left."""
-        runs = [run.without_bucket(bucket) if run.tier == "spilled" else run for run in self.runs]
+    def release(self, bucket: int, numbers: Collection[int] | None = None) -> None:
+        """The rows of a bucket on disk, of all runs or of some, have been moved elsewhere, or have left."""
+        chosen = {run.id for run in self.spilled if numbers is None or run.id in numbers}
+        runs = [run.without_bucket(bucket) if run.id in chosen else run for run in self.runs]
         self._forget([run for run in runs if not run.rows])
         self.runs = [run for run in runs if run.rows]
 
@@ -341,7 +361,7 @@ class RowStore:
     def spill(self, pages: Iterator[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Write pages to disk, in the order of buckets and hashes, as a run of this store."""
         run = self.space.spill(self.name, pages, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        self.runs.append(run)
+        self._runs[run.id] = run
         return run
 
     def writer(self, schema: pa.Schema | None = None) -> SpillWriter:
@@ -351,7 +371,7 @@ class RowStore:
     def adopt(self, writer: SpillWriter, *, oldest: int, newest: int, **facts: Any) -> Run:
         """Take up what was written."""
         run = writer.finish(oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        self.runs.append(run)
+        self._runs[run.id] = run
         return run
 
     def retire(self, runs: Sequence[Run]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from watersmeet.state.tiers import FANOUT
+from watersmeet.state.layouts import FANOUT
 
 # Runs are bounded to this fraction of the time a window spans, so that they expire whole.
 SLICES = 8

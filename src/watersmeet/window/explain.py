@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from watersmeet.state.directory import StateDir
+from watersmeet.state.layouts import FANOUT
 from watersmeet.state.store import PartitionStore
-from watersmeet.state.tiers import FANOUT
 from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream, Weights, crossover, full_join_costs
 

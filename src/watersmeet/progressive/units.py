@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
 
 Counts = npt.NDArray[np.int64]
-SERIAL = "serial"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Unit:
-    """Segments that have met each other, by the serial numbers of their runs."""
+    """Segments that have met each other, by the numbers of their runs."""
 
     left: int | None
     right: int | None
@@ -68,42 +68,26 @@ class Unit:
         return self.right if index else self.left
 
 
-class SpilledRows:
-    """R_disk of both inputs."""
+class Units:
+    """R_disk of both inputs: which of the stores' segments have been joined."""
 
-    def __init__(self, labels: tuple[str, str], buckets: int) -> None:
-        self.labels = labels
-        self.runs: dict[int, Run] = {}
+    def __init__(self, stores: tuple[RowStore, RowStore], buckets: int) -> None:
+        self.stores = stores
         self.units: list[list[Unit]] = [[] for _ in range(buckets)]
         self.counts: Counts = np.zeros((2, buckets), np.int64)
-        self.next_serial = 0
         self._extents: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def restore(self, runs: Iterable[Run], saved: dict[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up what `save` returned."""
-        self.runs = {run.attributes[SERIAL]: run for run in runs}
         self.units = [[Unit(left, right, bool(merged)) for left, right, merged in units] for units in saved["units"]]
         self.counts = np.array(saved["counts"], np.int64)
-        self.next_serial = saved["next_serial"]
 
     def save(self) -> dict[str, Any]:
-        """The units, in JSON form; the runs are state of their own."""
+        """The units, in JSON form; the runs are saved with their stores."""
         return {
             "units": [[[unit.left, unit.right, int(unit.merged)] for unit in units] for units in self.units],
             "counts": self.counts.tolist(),
-            "next_serial": self.next_serial,
         }
-
-    def take_serial(self) -> int:
-        """A number for a new run."""
-        self.next_serial += 1
-        return self.next_serial - 1
-
-    def add(self, run: Run) -> int:
-        """Keep a run that was just written with a serial number of ours."""
-        serial: int = run.attributes[SERIAL]
-        self.runs[serial] = run
-        return serial
 
     def add_unit(self, bucket: int, unit: Unit) -> None:
         """Segments that have met."""
@@ -111,13 +95,13 @@ class SpilledRows:
         self._changed(bucket)
         for index in (0, 1):
             if (serial := unit[index]) is not None:
-                self.counts[index, bucket] += self.segment(serial, bucket).rows
+                self.counts[index, bucket] += self.segment(index, serial, bucket).rows
 
     def replace_units(self, bucket: int, parts: list[Unit], whole: Unit) -> None:
         """A merging operation made one unit of several; segments that are not part of it any more are dropped."""
-        gone = {serial for unit in parts for serial in (unit.left, unit.right) if serial is not None}
-        for serial in sorted(gone - {whole.left, whole.right}):
-            self._drop(serial, bucket)
+        for index, store in enumerate(self.stores):
+            gone = {serial for unit in parts if (serial := unit[index]) is not None} - {whole[index]}
+            store.release(bucket, gone)
         self.units[bucket] = [unit for unit in self.units[bucket] if unit not in parts] + [whole]
         self._changed(bucket)
 
@@ -143,16 +127,16 @@ class SpilledRows:
             self.units[bucket] = units
             self._changed(bucket)
         for serial, bucket in sorted(taken):
-            self._drop(serial, bucket)
+            self.stores[index].release(bucket, {serial})
 
-    def segment(self, serial: int, bucket: int) -> Segment:
+    def segment(self, index: int, serial: int, bucket: int) -> Segment:
         """A bucket's share of a run."""
-        return Segment(self.runs[serial], bucket)
+        return Segment(self.stores[index].run(serial), bucket)
 
     def segments(self, index: int, bucket: int) -> list[Segment]:
         """All segments of one input in a bucket, the oldest first."""
         serials = (unit[index] for unit in self.units[bucket])
-        return [self.segment(serial, bucket) for serial in serials if serial is not None]
+        return [self.segment(index, serial, bucket) for serial in serials if serial is not None]
 
     def extent(self, index: int, bucket: int) -> tuple[int, int]:
         """Segments and pages of one input in a bucket. Kept, because every task is weighed again after each task."""
@@ -173,15 +157,11 @@ class SpilledRows:
         met = resident[0] * resident[1]
         for unit in self.units[bucket]:
             if unit.left is not None and unit.right is not None:
-                met += self.segment(unit.left, bucket).rows * self.segment(unit.right, bucket).rows
+                met += self.segment(0, unit.left, bucket).rows * self.segment(1, unit.right, bucket).rows
         return left * right - met
 
     def release(self, bucket: int) -> None:
         """Nothing in a bucket is wanted any more."""
-        for unit in self.units[bucket]:
-            for serial in (unit.left, unit.right):
-                if serial is not None:
-                    self._drop(serial, bucket)
         self.units[bucket] = []
         self.counts[:, bucket] = 0
         self._changed(bucket)
@@ -189,11 +169,4 @@ class SpilledRows:
     @property
     def nbytes(self) -> int:
         """Bytes on disk, before compression."""
-        return sum(run.nbytes for run in self.runs.values())
-
-    def _drop(self, serial: int, bucket: int) -> None:
-        run = self.runs[serial].without_bucket(bucket)
-        if run.rows:
-            self.runs[serial] = run
-        else:
-            del self.runs[serial]
+        return sum(store.spilled_bytes for store in self.stores)
