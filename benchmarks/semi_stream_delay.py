@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import hash_keys, sort_by_hash
 from watersmeet.operator import Batch
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.runtime import run_batch
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version

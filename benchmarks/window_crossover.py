@@ -20,6 +20,7 @@ import harness as h
 import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
+from watersmeet.window.stored_window import Rows, StoredWindow
 
 from watersmeet.arrow import hash_keys
 from watersmeet.state.space import MemorySpace
@@ -27,7 +28,6 @@ from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cos
 from watersmeet.window.cost_model import Stream, determinant
 from watersmeet.window.kernels import Reach, pairs
 from watersmeet.window.measured_costs import measure
-from watersmeet.window.stored_window import Rows, StoredWindow
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

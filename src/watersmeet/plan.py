@@ -15,7 +15,15 @@ import pyarrow as pa
 import xxhash
 
 from watersmeet.arrow import HASH, key_name, payload_name
-from watersmeet.projection import OutputColumn, Projection
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """An output column: its field, and the input and internal column that feed it."""
+
+    field: pa.Field
+    input: str
+    column: str
 
 
 @dataclass(frozen=True)
@@ -49,11 +57,6 @@ class JoinPlan:
     options: dict[str, Any] = field(default_factory=dict)
     tuning: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
-
-    @property
-    def projection(self) -> Projection:
-        """Builds output rows."""
-        return Projection(self.output)
 
     def input(self, name: str) -> InputSpec:
         """The input of that name."""

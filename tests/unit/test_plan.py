@@ -5,8 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 
 NESTED = pa.map_(
     pa.string(),

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.projection import OutputColumn, Projection
+from watersmeet.plan import OutputColumn, Projection
 
 LEFT = pa.table({"_k0": pa.array([1, 2, 3]), "_p0": pa.array(["a", None, "c"])})
 RIGHT = pa.table({"_k0": pa.array([3, 1]), "_p0": pa.array([0.5, 1.5])})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from watersmeet.arrow import Indices, gather
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import OutputColumn
 
 Taken = tuple[pa.Table, Indices]  # a table, and the numbers of its rows
 

@@ -19,7 +19,7 @@ from watersmeet.lab.measuring import least_in_turns
 from watersmeet.lab.workloads import Order, news
 from watersmeet.operator import Batch, Operator, advance
 from watersmeet.operators import build
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import OutputColumn
 from watersmeet.punctuated.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, punctuation_type
 from watersmeet.state.space import MemorySpace

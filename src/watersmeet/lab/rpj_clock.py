@@ -23,11 +23,10 @@ from watersmeet.lab.experiment import Progress
 from watersmeet.lab.workloads import PARTITIONS, Ints
 from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
-from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.progressive.units import Unit
-from watersmeet.projection import OutputColumn
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace
 

@@ -11,8 +11,7 @@ from watersmeet.arrow import hash_keys
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Progress, Scale
 from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.space import MemorySpace

@@ -26,8 +26,7 @@ from watersmeet.lab.experiment import NotReproducibleError, Scale
 from watersmeet.lab.workloads import Ints, master_keys, weather_keys, zipf_keys
 from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.space import MemorySpace

@@ -29,8 +29,7 @@ from watersmeet.arrow import key_name, payload_name
 from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_SIGNAL, TICK
 from watersmeet.errors import OptionError
 from watersmeet.options import Options
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
 from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
 from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER, default_partitions

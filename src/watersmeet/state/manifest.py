@@ -37,7 +37,6 @@ class RunEntry:
     newest: int
     hash_sum: int
     shares: list[list[int]]  # bucket, pages, rows
-    attributes: dict[str, Any]
     live: list[list[int]] | None
     facts: dict[str, Any]  # those that are not what they are by default
     stored_rows: int
@@ -48,7 +47,7 @@ class RunEntry:
         """The entry of a run stored in `file`."""
         return cls(
             file, length, checksum, run.label, run.tier, run.rows, run.nbytes, run.oldest, run.newest, run.hash_sum,
-            [[share.bucket, share.pages, share.rows] for share in run.shares], dict(run.attributes),
+            [[share.bucket, share.pages, share.rows] for share in run.shares],
             None if run.live is None else [list(bounds) for bounds in run.live], run.facts(), run.stored_rows,
             verified,
         )  # fmt: skip
@@ -76,7 +75,6 @@ class RunEntry:
             hash_sum=self.hash_sum,
             tier="spilled" if self.tier == "spilled" else "resident",
             shares=tuple(Share(*share) for share in self.shares),
-            attributes=self.attributes,
             live=None if self.live is None else tuple((start, stop) for start, stop in self.live),
             **self.facts,
         )

@@ -19,30 +19,29 @@ class OperatorState:
     version that the batch starts from, so that every attempt of the batch sees the same).
     """
 
-    runs: list[Run] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
     stores: list[StoreState] = field(default_factory=list)
     tables: dict[str, SideTable] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     ended: dict[str, int] = field(default_factory=dict)
     finished: bool = False
     accounts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def all_runs(self) -> list[Run]:
+    def runs(self) -> list[Run]:
         """The runs of all stores."""
-        return self.runs + [run for store in self.stores for run in store.runs]
+        return [run for store in self.stores for run in store.runs]
 
     @property
-    def all_tables(self) -> list[SideTable]:
+    def side_tables(self) -> list[SideTable]:
         """The side tables of all stores and of the operator itself."""
         return [*(table for store in self.stores for table in store.tables.values()), *self.tables.values()]
 
     def digest(self) -> dict[str, Any]:
         """What two attempts of one batch must agree on."""
         return {
-            "runs": [run.digest() for run in self.all_runs],
-            "tables": [table.digest() for table in self.all_tables],
+            "runs": [run.digest() for run in self.runs],
+            "tables": [table.digest() for table in self.side_tables],
             "stores": [[store.name, store.values] for store in self.stores],
             "values": self.values,
             "ended": self.ended,

@@ -13,13 +13,13 @@ there, and `rows` and `nbytes` count only those.
         live      [0, 1200)          [5000, 9000)        the rows between were dropped with `without`
 
 A run carries what must be known without reading it: rows, bytes, the batches its rows came in, a sum of its hashes
-(so that two runs with the same rows in another order have the same digest) and the operator's own attributes.
+(so that two runs with the same rows in another order have the same digest) and what its store knows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -91,7 +91,6 @@ class Run:
     hash_sum: int
     tier: Tier = "resident"
     shares: tuple[Share, ...] = ()  # of the buckets, as stored
-    attributes: Mapping[str, Any] = field(default_factory=dict)
     live: tuple[tuple[int, int], ...] | None = None  # None: all rows are there
     id: int = 0  # counts up within a store; rewritten rows get a new run
     level: int = 0  # how many merges made it
@@ -163,10 +162,6 @@ class Run:
         """The rows in the file, dropped ones too."""
         return self.data.rows
 
-    def with_attributes(self, **attributes: Any) -> Run:
-        """The same rows under other attributes."""
-        return replace(self, attributes={**self.attributes, **attributes})
-
     def facts(self) -> dict[str, Any]:
         """What the store and its layout know of the run, where it is not what it is by default."""
         return {name: value for name in FACTS if (value := getattr(self, name)) != getattr(Run, name)}
@@ -182,7 +177,6 @@ class Run:
             self.newest,
             self.hash_sum,
             [[share.bucket, share.pages, share.rows] for share in self.shares],
-            dict(self.attributes),
             self.live,
             [getattr(self, name) for name in FACTS],
         ]
@@ -222,14 +216,8 @@ def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **fac
         oldest=oldest,
         newest=newest,
         hash_sum=hash_sum(table),
-        **typed(facts),
+        **facts,
     )
-
-
-def typed(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a run as its fields; what is none goes into its attributes."""
-    fields = {name: value for name, value in facts.items() if name in FACTS}
-    return {**fields, "attributes": {name: value for name, value in facts.items() if name not in FACTS}}
 
 
 def subtract_ranges(ranges: Iterable[tuple[int, int]], holes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
-from watersmeet.state.run import InMemory, Run, hash_sum, shares, typed
+from watersmeet.state.run import InMemory, Run, hash_sum, shares
 
 BucketPage = tuple[int, pa.Table]  # a bucket, and some of its rows in hash order
 
@@ -26,7 +26,7 @@ class SpillWriter(Protocol):
     def add(self, bucket: int, page: pa.Table) -> None:
         """Append a page."""
 
-    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
+    def finish(self, *, oldest: int, newest: int, **facts: Any) -> Run:
         """The run, complete."""
 
 
@@ -35,7 +35,7 @@ class RunSpace(Protocol):
 
     partition: int
 
-    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Write a spilled run, page by page, buckets and hashes ascending. Pages must not be empty."""
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
@@ -47,7 +47,7 @@ class MemorySpace:
 
     partition = 0
 
-    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Keep the pages."""
         kept = list(pages)
         tables = tuple(table for _, table in kept)
@@ -61,7 +61,7 @@ class MemorySpace:
             hash_sum=sum(hash_sum(table) for table in tables) % (1 << 64),
             tier="spilled",
             shares=shares((bucket, table.num_rows) for bucket, table in kept),
-            **typed(attributes),
+            **facts,
         )
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
@@ -77,8 +77,8 @@ class _MemoryWriter:
     def add(self, bucket: int, page: pa.Table) -> None:
         self.pages.append((bucket, page))
 
-    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
-        return self.space.spill(self.label, self.pages, oldest=oldest, newest=newest, **attributes)
+    def finish(self, *, oldest: int, newest: int, **facts: Any) -> Run:
+        return self.space.spill(self.label, self.pages, oldest=oldest, newest=newest, **facts)
 
 
 def cut_into_pages(table: pa.Table, buckets: Buckets, page_rows: int = PAGE_ROWS) -> Iterator[BucketPage]:

@@ -29,7 +29,7 @@ from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.rows import StoreState
-from watersmeet.state.run import Run, hash_sum, shares, typed
+from watersmeet.state.run import Run, hash_sum, shares
 from watersmeet.state.segments import Segments
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import BucketPage, SpillWriter
@@ -53,13 +53,13 @@ class FileSpace:
         self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
         self._written = 0
 
-    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **attributes: Any) -> Run:
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Write a spilled run: one compressed record batch per page."""
         first, rest = _peek(pages)
         writer = self.writer(label, first[1].schema)
         for bucket, page in rest:
             writer.add(bucket, page)
-        return writer.finish(oldest=oldest, newest=newest, **attributes)
+        return writer.finish(oldest=oldest, newest=newest, **facts)
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
         """Write a spilled run, a page at a time."""
@@ -102,7 +102,7 @@ class _FileWriter:
         self.hash_sum += hash_sum(page)
         self.file.write(_single_batch(page))
 
-    def finish(self, *, oldest: int, newest: int, **attributes: Any) -> Run:
+    def finish(self, *, oldest: int, newest: int, **facts: Any) -> Run:
         length, checksum = self.file.close()
         rows = sum(rows for _, rows in self.pages)
         return Run(
@@ -115,7 +115,7 @@ class _FileWriter:
             hash_sum=self.hash_sum % (1 << 64),
             tier="spilled",
             shares=shares(self.pages),
-            **typed(attributes),
+            **facts,
         )
 
 
@@ -188,12 +188,10 @@ class PartitionStore:
             StoreState(**saved, runs=runs.pop(saved["name"], []), tables=tables.get(saved["name"], {}))
             for saved in manifest.stores
         ]
-        loose = [run for group in runs.values() for run in group]
         return OperatorState(
-            loose,
-            manifest.values,
             stores,
             tables.get("", {}),
+            manifest.values,
             manifest.history,
             manifest.ended,
             manifest.finished,
@@ -226,9 +224,9 @@ class PartitionStore:
         timings["store"] = perf_counter() - started
         deterministic = metrics.as_dict()
         entry = {"batch": manifest.version, "time": clock, **deterministic, "timings": timings}
-        resident = [run.nbytes for run in state.all_runs if run.tier == "resident"]
-        entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.all_tables)
-        entry["spilled_bytes"] = sum(run.nbytes for run in state.all_runs if run.tier == "spilled")
+        resident = [run.nbytes for run in state.runs if run.tier == "resident"]
+        entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.side_tables)
+        entry["spilled_bytes"] = sum(run.nbytes for run in state.runs if run.tier == "spilled")
         entry["state_rows"] = sum(store.rows for store in state.stores if store.input)
         manifest.digest = digest_of(state, deterministic)
         earlier = self._earlier(manifest.version)
@@ -245,7 +243,7 @@ class PartitionStore:
         """Write the runs and side tables of a state, and enter them in the manifest."""
         manifest.values, manifest.ended = state.values, state.ended
         manifest.finished, manifest.accounts = state.finished, state.accounts
-        manifest.runs = [self._entry(space.store(run), manifest.session) for run in state.all_runs]
+        manifest.runs = [self._entry(space.store(run), manifest.session) for run in state.runs]
         manifest.stores = [
             {"name": store.name, "input": store.input, "rows": store.rows, "values": store.values}
             for store in state.stores

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import HASH, hash_keys
 from watersmeet.operator import Batch
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 
 Row = tuple[Any, ...]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.testing.arrivals import KEYS, PAYLOAD, Row, Script, table_of

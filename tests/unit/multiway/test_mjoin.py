@@ -119,18 +119,18 @@ def test_an_input_is_not_kept_once_all_others_have_ended() -> None:
     operator = mjoin()
     everything = {name: numbered(range(50)) for name in ABC}
     count(operator, Batch(0, rows=everything, ended=frozenset({"a"})))
-    assert {run.label for run in operator.save().all_runs} == set(ABC)
+    assert {run.label for run in operator.save().runs} == set(ABC)
     count(operator, Batch(1, rows={"b": numbered(range(50))}, ended=frozenset({"b"})))
-    assert {run.label for run in operator.save().all_runs} == {"a", "b"}
+    assert {run.label for run in operator.save().runs} == {"a", "b"}
     assert count(operator, Batch(2, rows={"c": numbered(range(50))}, ended=frozenset({"c"}))) == 100
-    assert operator.save().all_runs == []
+    assert operator.save().runs == []
 
 
 def test_state_is_the_rows_of_the_inputs_and_nothing_else() -> None:
     operator = mjoin()
     for number in range(5):
         count(operator, Batch(number, rows={name: numbered(np.arange(100) % 7) for name in ABC}))
-    assert sum(run.rows for run in operator.save().all_runs) == 5 * 3 * 100
+    assert sum(run.rows for run in operator.save().runs) == 5 * 3 * 100
 
 
 def test_a_window_holds_its_span_and_no_more() -> None:
@@ -138,7 +138,7 @@ def test_a_window_holds_its_span_and_no_more() -> None:
     for number in range(100):
         now = 10 * number
         count(operator, Batch(number, rows={name: rows(np.arange(10), [now + i for i in range(10)]) for name in ABC}))
-        held.append(sum(run.rows for run in operator.save().all_runs))
+        held.append(sum(run.rows for run in operator.save().runs))
     live = 3 * (100 + 10)  # a row per input and time unit
     assert max(held[20:]) <= live * 1.25 + 30
     assert min(held[20:]) >= live * 0.9

@@ -11,8 +11,7 @@ from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of,
 
 from watersmeet.operator import Batch, advance
 from watersmeet.operators import build
-from watersmeet.plan import JoinPlan
-from watersmeet.projection import OutputColumn
+from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.punctuated.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, PartialPromises, punctuation_type
 from watersmeet.state.space import MemorySpace
