@@ -23,6 +23,7 @@ from watersmeet.semistream.master_registry import registered_joins, remove_old_v
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, publish_version
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
+from watersmeet.spark.failure import error
 from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
@@ -79,7 +80,7 @@ def prepare_master(
         fields=[spec.jsonValue() for spec in df.schema.fields],
     )
     StateDir(where).create()
-    _write(source, description, where, 1, chunk_rows, layout)
+    _write(who, source, description, where, 1, chunk_rows, layout)
     return 1
 
 
@@ -111,14 +112,16 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
             hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
         )
     number = table.newest + 1
-    _write(source, description, where, number, size, newest["layout"])
+    _write(who, source, description, where, number, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)
     remove_old_versions(where)
     return number
 
 
-def _write(source: Source, description: Description, path: str, number: int, chunk_rows: int, layout: Layout) -> None:
+def _write(
+    who: str, source: Source, description: Description, path: str, number: int, chunk_rows: int, layout: Layout
+) -> None:
     """One Spark job: shuffle by key, sort, write chunk files; the driver publishes what the tasks report."""
     columns = [f"c{i}" for i in range(len(source.fields))]
     frame = source.frame.toDF(*columns)
@@ -149,7 +152,10 @@ def _write(source: Source, description: Description, path: str, number: int, chu
             "layout": layout,
         }
     )
-    reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
+    try:
+        reports = rows.mapInArrow(_chunk_writer(who, job), "partition int, chunks string").collect()
+    except Exception as failure:
+        raise error(failure) or failure from None
     chunks = {row.partition: [Chunk(*entry) for entry in json.loads(row.chunks)] for row in reports}
     for partition in set(range(description.partitions)) - set(chunks):
         # Spark runs no task for a table that it knows to be empty.
@@ -159,11 +165,13 @@ def _write(source: Source, description: Description, path: str, number: int, chu
     publish_version(path, description, number, dict(sorted(chunks.items())), chunk_rows=chunk_rows, layout=layout)
 
 
-def _chunk_writer(text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _chunk_writer(who: str, text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from watersmeet.spark.failure import reported
         from watersmeet.spark.master import write_partition
 
-        yield write_partition(text, batches)
+        with reported(who):
+            yield write_partition(text, batches)
 
     return write
 
