@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from watersmeet.errors import OptionError
-from watersmeet.options import Duration, Options, Size
+from watersmeet.options import Duration, Options, Size, size_text
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.space import PAGE_ROWS
 
@@ -74,11 +74,6 @@ class ProgressiveOptions(Options):
     def _fits_together(self) -> Self:
         if self.memory is not None and self.memory_rows is not None:
             raise ValueError("give memory or memory_rows, not both")
-        if self.memory is not None and self.memory < self.page_rows * MIN_ROW_BYTES:
-            raise ValueError(
-                f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at "
-                f"least {self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
-            )
         known = FLUSHES[OPERATOR[self.policy]]
         if self.flush is not None and self.flush not in known:
             raise ValueError(f"policy {self.policy!r} has no flush {self.flush!r}, only {', '.join(known)}")
@@ -108,10 +103,11 @@ class ProgressiveOptions(Options):
         if self.memory < least:
             raise OptionError(
                 who,
-                expected=f"memory of at least {least} bytes: a page of {self.page_rows} rows of at least {width} bytes "
-                f"in each of {plan.partitions} partitions",
+                expected=f"memory of at least {size_text(least)}: a page of {self.page_rows} rows of at least {width} "
+                f"bytes in each of {plan.partitions} partitions",
                 found=f"{self.memory} bytes",
                 hint="Raise memory, lower page_rows or use fewer partitions.",
+                option="memory",
             )
 
 

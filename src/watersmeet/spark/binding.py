@@ -133,7 +133,11 @@ class Binding:
     def _partitions(self, session: SparkSession, directory: StateDir) -> int:
         if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
             raise OptionError(
-                self.who, expected="partitions >= 1", found=repr(self.partitions), hint="Leave it out for the default."
+                self.who,
+                expected="partitions >= 1",
+                found=repr(self.partitions),
+                hint="Leave it out for the default.",
+                option="partitions",
             )
         default = recorded_partitions(directory) or default_partitions(session)
         return self.partitions or default

@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,13 +18,14 @@ from pyspark.sql import types as T
 from watersmeet.arrow import HASH, key_name, payload_name
 from watersmeet.control import send_signal
 from watersmeet.errors import ColumnError, OptionError, PlanError, StateDirError, WorkerSetupError
+from watersmeet.options import check_choice, checked_path
 from watersmeet.plan import InputSpec
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, publish_version
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
-from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
+from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
 
@@ -52,7 +53,7 @@ def prepare_master(
     1
     """
     who = "prepare_master"
-    where = _absolute(path)
+    where = _absolute(who, path)
     _check(who, df, chunk_rows, layout, partitions)
     table = MasterTable(where)
     if table.exists and table.versions():
@@ -62,8 +63,7 @@ def prepare_master(
             found=f"version {table.newest} at {where}",
             hint="Call refresh_master(df, path) for a new version, or give another path.",
         )
-    names = [on] if isinstance(on, str) else list(on)
-    source = _source(who, df, names)
+    source = _source(who, df, _names(who, on))
     count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",
@@ -96,7 +96,7 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
     2
     """
     who = "refresh_master"
-    where = _absolute(path)
+    where = _absolute(who, path)
     table = MasterTable(where)
     description = table.description
     newest = table.version(table.newest)
@@ -209,6 +209,19 @@ def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
     )
 
 
+def _names(who: str, on: Any) -> list[str]:
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Sequence) else []
+    if names and all(isinstance(name, str) for name in names):
+        return names
+    raise ColumnError(
+        who,
+        expected="on = a column name or a list of names",
+        found=repr(on),
+        hint="Write for example on='id' or on=['a', 'b'].",
+        option="on",
+    )
+
+
 def _source(who: str, df: DataFrame, names: Sequence[str]) -> Source:
     keys = [find_column(who, "master", df, name) for name in names]
     source = Source("master", df, keys, [i for i in range(len(df.columns)) if i not in keys])
@@ -226,24 +239,23 @@ def widest(kind: T.DataType) -> T.DataType:
 
 
 def _check(who: str, df: DataFrame, chunk_rows: int, layout: str, partitions: int | None) -> None:
+    check_frame(who, "df", df)
     if df.isStreaming:
         raise PlanError(
             who,
             expected="a batch DataFrame",
             found="a streaming one",
             hint="The master table is read once per version: use spark.read, and refresh_master for a new version.",
+            option="df",
         )
     for name, value in (("chunk_rows", chunk_rows), ("partitions", 1 if partitions is None else partitions)):
         if type(value) is not int or value < 1:
             raise OptionError(
-                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default."
+                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default.", option=name
             )
-    if layout not in ("hash", "arrival"):
-        raise OptionError(
-            who, expected="layout 'hash' or 'arrival'", found=repr(layout), hint="Leave it out for 'hash'."
-        )
+    check_choice(who, "layout", layout, ("hash", "arrival"))
 
 
-def _absolute(path: str | os.PathLike[str]) -> str:
-    directory = StateDir(path)
+def _absolute(who: str, path: str | os.PathLike[str]) -> str:
+    directory = StateDir(checked_path(who, "path", path))
     return directory.root if directory.is_local else directory.uri

@@ -13,8 +13,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError, PySparkTypeError, PySparkValueError
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from watersmeet.errors import OptionError
+from watersmeet.options import check_choice
 
 FIELDS = ("low", "high", "low_closed", "high_closed")
 
@@ -27,7 +32,8 @@ def value(value: Any) -> Column:
     >>> import watersmeet as wm
     >>> ends = closed_days.select(wm.patterns.value(F.col("day")).alias("day"))  # doctest: +SKIP
     """
-    return _struct(value, value, low_closed=True, high_closed=True)
+    exact = _column("value", value)
+    return _struct(exact, exact, low_closed=True, high_closed=True)
 
 
 def one_of(*values: Any) -> Column:
@@ -35,7 +41,7 @@ def one_of(*values: Any) -> Column:
 
     >>> ends = done.select(one_of(3, 5, 8).alias("sno"))  # doctest: +SKIP
     """
-    return F.array(*(_column(value) for value in values))
+    return F.array(*(_column("values", value) for value in values))
 
 
 def between(low: Any, high: Any, closed: Closed = "both") -> Column:
@@ -43,8 +49,7 @@ def between(low: Any, high: Any, closed: Closed = "both") -> Column:
 
     >>> ends = hours.select(between(F.col("from"), F.col("to"), closed="left").alias("at"))  # doctest: +SKIP
     """
-    if closed not in ("both", "left", "right", "neither"):
-        raise ValueError(f"closed must be 'both', 'left', 'right' or 'neither', not {closed!r}")
+    check_choice("patterns.between", "closed", closed, ("both", "left", "right", "neither"))
     return _struct(low, high, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
 
 
@@ -73,10 +78,21 @@ def anything() -> Column:
     return _struct(None, None, low_closed=True, high_closed=True)
 
 
-def _column(value: Any) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
+def _column(name: str, value: Any) -> Column:
+    if isinstance(value, Column):
+        return value
+    try:
+        return F.lit(value)
+    except (PySparkTypeError, PySparkValueError, PySparkNotImplementedError, PySparkAttributeError, Py4JError) as error:
+        raise OptionError(
+            "patterns",
+            expected=f"{name} = a column, or a value that Spark has a type for",
+            found=repr(value),
+            hint="Give a number, text, a date, a timestamp or a Column.",
+            option=name,
+        ) from error
 
 
 def _struct(low: Any, high: Any, *, low_closed: bool, high_closed: bool) -> Column:
-    parts = (_column(low), _column(high), F.lit(low_closed), F.lit(high_closed))
+    parts = (_column("low", low), _column("high", high), F.lit(low_closed), F.lit(high_closed))
     return F.struct(*(part.alias(name) for part, name in zip(parts, FIELDS, strict=True)))
