@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, StrictStr, model_validator
 
 from watersmeet.options import Options, Size
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
@@ -35,7 +35,7 @@ class PunctuatedOptions(Options):
     buckets: Annotated[int, Field(ge=1, le=65536)] = 64
     idle_pages: PositiveInt = 64
     on_violation: Literal["raise", "drop", "keep"] = "raise"
-    propagate: Annotated[str, Field(min_length=1)] | None = None
+    propagate: Annotated[StrictStr, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod

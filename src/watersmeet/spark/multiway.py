@@ -130,8 +130,10 @@ def _named(inputs: Any, names: Any) -> dict[str, DataFrame]:
             hint="Give a list such as names=['clicks', 'buys'].",
             option="inputs" if isinstance(inputs, Mapping) else "names",
         )
-    frames = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return dict(zip(chosen, frames, strict=True))
+    frames = dict(zip(chosen, inputs.values() if isinstance(inputs, Mapping) else inputs, strict=True))
+    for name, frame in frames.items():
+        check_streaming(WHO, name, frame, option="inputs")
+    return frames
 
 
 def _are_names(values: Sequence[object]) -> bool:
@@ -177,7 +179,6 @@ def _check_mentioned(option: str, value: Mapping[str, object], inputs: Mapping[s
 
 
 def _source(name: str, frame: DataFrame, keys: Sequence[str]) -> Source:
-    check_streaming(WHO, name, frame, option="inputs")
     positions = [find_column(WHO, name, frame, column) for column in keys]
     return Source(name, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
 

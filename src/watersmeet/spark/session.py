@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
 
 from watersmeet.options import Options
@@ -30,7 +30,7 @@ JOIN_SETTINGS = {
 
 
 class _SessionOptions(Options):
-    app_name: str = Field(min_length=1)
+    app_name: StrictStr = Field(min_length=1)
     cores: int | None = Field(ge=1)
     partitions: int | None = Field(ge=1)
     config: Mapping[str, str] | None
