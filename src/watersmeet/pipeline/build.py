@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import PlanError
 from watersmeet.pipeline.config import Columns, LoadedPipeline, SinkConfig, SourceConfig
 from watersmeet.pipeline.connectors import advice
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
@@ -73,7 +73,7 @@ class Findings:
         """Note what goes wrong inside, and go on after it."""
         try:
             yield
-        except WatersmeetError as error:
+        except PlanError as error:
             self.add(str(error), self._place_of(error, place))
         except (PySparkException, Py4JJavaError) as error:
             self.add(first_lines(error), place)
@@ -82,7 +82,7 @@ class Findings:
         """Note a problem."""
         self.problems.append(self.loaded.problem(message, place))
 
-    def _place_of(self, error: WatersmeetError, place: Path) -> Path:
+    def _place_of(self, error: PlanError, place: Path) -> Path:
         """The line that says the option or the column which the error is about."""
         document = self.loaded.document
         if document is None:
@@ -101,7 +101,7 @@ def _source(
         with found.at((*place, "schema")):
             StructType.fromDDL(source.ddl)
             reader = reader.schema(source.ddl)
-    if source.format is not None:
+    if source.format is not None and advice(source.format, session.version):
         _find_connector(found, session, source.format, (*place, "format"))
     if len(found.problems) == before:
         with found.at(place):
