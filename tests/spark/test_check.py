@@ -97,7 +97,7 @@ def test_all_columns_are_looked_for(spark: SparkSession, folder: Path) -> None:
     text = text.replace("many mistakes", "m").replace("right: gone", "right: clicks").replace("1 parsec", "1 s")
     file.write_text(text.replace("kafak, path: file/out", "noop"))
     problems = found(file, spark)
-    assert list(problems) == [(14, "join.on"), (15, "join.time[0]")]
+    assert list(problems) == [(15, "join.on"), (16, "join.time[0]")]
     # One line for each input that lacks the key.
     with pytest.raises(PipelineError) as caught:
         check(draft(file), spark)
@@ -135,4 +135,4 @@ def test_a_run_says_the_sentence_of_the_join_alone(spark: SparkSession, folder: 
     assert "\n" not in str(caught.value)
     assert type(caught.value.__cause__).__name__ == "FanOutError"
     assert "watersmeet-error" not in caught.value.detail
-    assert "StreamingQueryException" in caught.value.detail or "STREAM_FAILED" in caught.value.detail
+    assert str(caught.value) in caught.value.detail
