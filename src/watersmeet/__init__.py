@@ -10,6 +10,7 @@ from watersmeet.control import end_input
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark import patterns
+from watersmeet.spark.failure import error
 from watersmeet.spark.inspect import read_metrics, read_state
 from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
@@ -25,6 +26,7 @@ __all__ = [
     "Ordered",
     "PunctuationRows",
     "end_input",
+    "error",
     "explain_semi_stream_join",
     "explain_window_join",
     "local_session",

@@ -105,12 +105,22 @@ def check(
 ) -> None:
     """Validate a pipeline file without running it: keys, types, sizes, options, columns, expressions."""
     with _exit_codes(verbose) as guard:
-        loaded = guard.load(pipeline, conf)
+        from watersmeet.pipeline.places import place_problems
+        from watersmeet.pipeline.problems import PipelineError
+
+        loaded = guard.load(pipeline, conf, draft=True)
         if spark:
             from watersmeet.pipeline.explain import check as check_with_spark
             from watersmeet.pipeline.session import start_session
 
-            check_with_spark(loaded, start_session(loaded, master=master, conf=_settings(conf)))
+            try:
+                session = start_session(loaded, master=master, conf=_settings(conf))
+            except WatersmeetError as error:  # a package that cannot be had; the rest can still be said
+                problem = loaded.problem(str(error), ("packages",))
+                raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
+            check_with_spark(loaded, session)
+        elif problems := [*loaded.problems, *place_problems(loaded)]:
+            raise PipelineError(problems)
         print(f"{pipeline}: good")
 
 
@@ -219,10 +229,10 @@ class _Guard:
 
         self.secrets = Secrets()
 
-    def load(self, file: Path, conf: list[str] | None) -> LoadedPipeline:
-        from watersmeet.pipeline.config import load
+    def load(self, file: Path, conf: list[str] | None, *, draft: bool = False) -> LoadedPipeline:
+        from watersmeet.pipeline import config
 
-        loaded = load(file)
+        loaded = config.draft(file) if draft else config.load(file)
         for name, value in _settings(conf).items():
             loaded.secrets.note(name, value)
         self.secrets = loaded.secrets

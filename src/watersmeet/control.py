@@ -13,6 +13,7 @@ import os
 import uuid
 
 from watersmeet.errors import OptionError
+from watersmeet.options import checked_path
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import require_join
 
@@ -32,14 +33,15 @@ def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
 
     >>> end_input("/path/to/state", "left")  # doctest: +SKIP
     """
-    directory = StateDir(state_dir)
+    directory = StateDir(checked_path("end_input", "state_dir", state_dir))
     inputs = list(require_join(directory)["identity"]["inputs"])
-    if name not in inputs:
+    if repr(name) not in map(repr, inputs):  # whatever was given, it can be shown
         raise OptionError(
             "end_input",
-            expected=f"one of the join's inputs: {', '.join(inputs)}",
+            expected=f"name = one of the join's inputs: {', '.join(inputs)}",
             found=repr(name),
             hint="Give the name of the input, not of the DataFrame.",
+            option="name",
         )
     _send(directory, {"kind": "end", "input": name})
 

@@ -7,20 +7,33 @@
         KeyTypeError           join keys cannot be compared with each other
         OptionError            an option has a wrong value
         StateDirError          the state directory cannot be created or written
+        PipelineError          a pipeline file cannot be run as it is written
       StateError               the state directory and the query do not fit each other
         StateMismatchError     the state belongs to another join, query or number of partitions
         StateFormatError       the state was written by a newer release
         MissingVersionError    the version that the batch must start from is not there
         CorruptStateError      a state file is damaged
+        BusyError              another run of the same pipeline is under way
       BrokenPromiseError       a source sent what it had promised not to send
       OverloadError            a stream is faster than the join's memory allows
       FanOutError              a batch would give more results than the join may build
       WorkerSetupError         a Spark worker cannot run the join
+      RunFailedError           the query of a pipeline failed
 
-A message always says who complains, what was expected, what was found and what to do.
+A message always says who complains, what was expected, what was found and what to do. What an error is about is also
+there as attributes: `option`, `column`, `input`. Nothing needs to read a message.
+
+From a Spark task only text comes back. A task therefore sends an error as a line of JSON below its sentence
+(`as_line`), and `find_error` makes the exception of it again, whatever Spark wraps around the text.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+_MARK = "watersmeet-error: "
+_ATTRIBUTES = ("option", "column", "input")
 
 
 class WatersmeetError(Exception):
@@ -30,16 +43,77 @@ class WatersmeetError(Exception):
     progressive_join: expected memory > 0, found -1. Give a size.
     """
 
-    def __init__(self, who: str, *, expected: str, found: str, hint: str) -> None:
+    def __init__(
+        self,
+        who: str,
+        *,
+        expected: str,
+        found: str,
+        hint: str,
+        option: str | None = None,
+        column: str | None = None,
+        input: str | None = None,
+    ) -> None:
         self.who, self.expected, self.found, self.hint = who, expected, found, hint
+        self.option, self.column, self.input = option, column, input
         super().__init__(f"{who}: expected {expected}, found {found}. {hint}")
 
+    def as_dict(self) -> dict[str, str]:
+        """Everything the error says, and its class."""
+        about = {name: value for name in _ATTRIBUTES if (value := getattr(self, name)) is not None}
+        sentence = {"who": self.who, "expected": self.expected, "found": self.found, "hint": self.hint}
+        return {"error": type(self).__name__, **sentence, **about}
+
+    def as_line(self) -> str:
+        """The same as a line that `find_error` finds in any text."""
+        return _MARK + json.dumps(self.as_dict())
+
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.who, self.expected, self.found, self.hint)
+        return _rebuild, (type(self), self.as_dict())
 
 
-def _rebuild(kind: type[WatersmeetError], who: str, expected: str, found: str, hint: str) -> WatersmeetError:
-    return kind(who, expected=expected, found=found, hint=hint)
+def _rebuild(kind: type[WatersmeetError], values: dict[str, str]) -> WatersmeetError:
+    names = ("who", "expected", "found", "hint")
+    about = {name: values[name] for name in _ATTRIBUTES if name in values}
+    return kind(values["who"], **{name: values[name] for name in names[1:]}, **about)
+
+
+def named(error: WatersmeetError, who: str) -> WatersmeetError:
+    """The error as one of `who`, the public function: below it, an operator or a file may not know who asked."""
+    if error.who.startswith(who):
+        return error
+    return _rebuild(type(error), {**error.as_dict(), "who": f"{who}, {error.who}"})
+
+
+def find_error(text: str) -> WatersmeetError | None:
+    """The error that a task sent, in a text that Spark made of it; None if there is none.
+
+    >>> sent = OverloadError("semi_stream_join", expected="x", found="y", hint="Send less.", input="stream")
+    >>> got = find_error(f"[STREAM_FAILED] {sent}\\n{sent.as_line()}\\n\\tat org.apache.spark...")
+    >>> type(got).__name__, got.found, got.input
+    ('OverloadError', 'y', 'stream')
+    """
+    start = text.find(_MARK)
+    while start >= 0:
+        start += len(_MARK)
+        try:
+            values, _ = json.JSONDecoder().raw_decode(text, start)
+            known = {kind.__name__: kind for kind in _classes(WatersmeetError)}
+            return _rebuild(known.get(values["error"], WatersmeetError), values)
+        except (ValueError, TypeError, KeyError):  # cut off, or something that only looks like it
+            start = text.find(_MARK, start)
+    return None
+
+
+def without_line(text: str) -> str:
+    """The text without the lines meant for `find_error`."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(_MARK))
+
+
+def _classes(kind: type[WatersmeetError]) -> Iterator[type[WatersmeetError]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _classes(derived)
 
 
 class PlanError(WatersmeetError, ValueError):

@@ -125,10 +125,11 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
         operator.accounts.arrive(name, table.num_rows)
         if table.num_rows and operator.has_ended(name):
             raise BrokenPromiseError(
-                operator.name,
-                expected=f"no rows on input {name!r} after its end in batch {operator.ended[name]}",
+                f"input {name!r}",
+                expected=f"no rows after its end in batch {operator.ended[name]}",
                 found=f"{table.num_rows} rows in batch {batch.number}",
                 hint="Call end_input only when the source is complete; this batch is not committed.",
+                input=name,
             )
     for table in _stages(operator, batch):
         if table.num_rows:

@@ -7,7 +7,9 @@ of the join's fingerprint.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -59,6 +61,45 @@ def _quantity(value: object, units: dict[str, int], wanted: str) -> object:
     return round(float(match[1]) * factor)
 
 
+def size_text(nbytes: int) -> str:
+    """A size in the largest unit that gives a whole number; never less than it is.
+
+    >>> size_text(524_288), size_text(3 << 20), size_text(1025)
+    ('512 KiB', '3 MiB', '2 KiB')
+    """
+    kib = -(-nbytes // 1024)
+    for unit, factor in (("GiB", 1 << 20), ("MiB", 1 << 10)):
+        if kib and kib % factor == 0:
+            return f"{kib // factor} {unit}"
+    return f"{kib} KiB"
+
+
+def checked_path(who: str, name: str, value: object) -> str:
+    """A path or a URI as text; anything else is an `OptionError` that names the parameter."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(path, str) and path:
+        return path
+    raise OptionError(
+        who,
+        expected=f"{name} = a path or a URI",
+        found=repr(value),
+        hint=f"Write for example {name}='data/orders'.",
+        option=name,
+    )
+
+
+def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices, the first of which is the default."""
+    if not isinstance(value, str) or value not in choices:
+        raise OptionError(
+            who,
+            expected=f"{name} {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}",
+            found=repr(value),
+            hint=f"Leave it out for {choices[0]!r}.",
+            option=name,
+        )
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[int, BeforeValidator(parse_duration)]
 
@@ -78,6 +119,7 @@ class Options(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"]) or "the options together"
+            option = str(first["loc"][0]) if first["loc"] else None
             if first["type"] == "extra_forbidden":
                 near = difflib.get_close_matches(name, cls.model_fields, n=1)
                 raise OptionError(
@@ -85,6 +127,7 @@ class Options(BaseModel):
                     expected=f"one of the options {', '.join(cls.model_fields)}",
                     found=f"option {name!r}",
                     hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
+                    option=option,
                 ) from None
             reason = first["msg"].removeprefix("Value error, ")
             raise OptionError(
@@ -92,6 +135,7 @@ class Options(BaseModel):
                 expected=f"a valid value for {name}",
                 found=f"{first['input']!r} ({reason})",
                 hint=f"Correct {name}; the reference lists what it may be.",
+                option=option,
             ) from None
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:

@@ -337,5 +337,11 @@ def test_a_damaged_control_marker_fails_the_batch(spark: SparkSession, tmp_path:
     marker.write_bytes(changed[damage])
     writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
-    with pytest.raises(StreamingQueryException, match=f"{marker.name}: a damaged control marker"):
+    with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination()
+    cause = wm.error(caught.value)
+    assert isinstance(cause, CorruptStateError)
+    assert str(cause).startswith("progressive_join, control marker file:")
+    assert str(cause).endswith(
+        f"{marker.name}: expected a marker with its seal, found a damaged one. Delete it, and send it again."
+    )

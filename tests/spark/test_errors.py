@@ -25,6 +25,7 @@ from watersmeet.errors import (
     StateMismatchError,
     WatersmeetError,
     WorkerSetupError,
+    find_error,
 )
 from watersmeet.spark.task import Position, run_task, task_function
 
@@ -175,17 +176,18 @@ def test_state_and_query_that_do_not_fit(source: Callable[..., DataFrame], tmp_p
     # A new checkpoint on old state; and old checkpoint, state gone.
     again = failure(joined("id as j", "id as y"), tmp_path / "new checkpoint")
     assert re.search(
-        rf"StateMismatchError: state directory {tmp_path}/s, partition \d: expected state of query [0-9a-f-]+, found "
-        r"state of query [0-9a-f-]+\. A state directory belongs to one query and its checkpoint: restart from that "
-        r"checkpoint, or give this query a new state directory\.",
+        rf"StateMismatchError: progressive_join, state directory {tmp_path}/s, partition \d: expected state of query "
+        r"[0-9a-f-]+, found state of query [0-9a-f-]+\. A state directory belongs to one query and its checkpoint: "
+        r"restart from that checkpoint, or give this query a new state directory\.",
         again,
     )
     shutil.rmtree(tmp_path / "s")
     wm_again = joined("id as j", "id as y")
     wm.end_input(tmp_path / "s", "left")  # something to make a batch of
     assert re.search(
-        rf"MissingVersionError: state directory {tmp_path}/s, partition \d: expected version 0, which the next batch "
-        r"starts from, found no version at all\. State and checkpoint must be kept, copied and deleted together",
+        rf"MissingVersionError: progressive_join, state directory {tmp_path}/s, partition \d: expected version 0, "
+        r"which the next batch starts from, found no version at all\. State and checkpoint must be kept, copied and "
+        r"deleted together",
         failure(wm_again, tmp_path / "c"),
     )
 
@@ -198,7 +200,7 @@ def test_operators_right_above_the_join_that_renumber_its_partitions(
 
     one, two = failure(joined("coalesce").coalesce(1), tmp_path / "c1"), joined("union")
     assert re.search(
-        "StateMismatchError: (progressive_join: expected its 2 partitions|state directory .* one number)", one
+        "StateMismatchError: progressive_join(: expected its 2 partitions|, state directory .* one number)", one
     )
     assert "use repartition(n)" in one or "put .repartition(n) between" in one
     assert re.search(
@@ -231,14 +233,17 @@ def test_a_worker_without_watersmeet() -> None:
         "from pyspark import cloudpickle\n"
         "run = cloudpickle.loads(sys.stdin.buffer.read())\n"
         "try: next(run(iter([])))\n"
-        "except ImportError as error: print(error)\n"
+        "except ImportError as error: print(error, *error.__notes__, sep='\\n')\n"
     )
-    sent = cloudpickle.dumps(task_function("{}"))
+    sent = cloudpickle.dumps(task_function('{"who": "window_join"}'))
     done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True)
-    before, reason, after = re.split(r"[()]", done.stdout.decode().strip(), maxsplit=2)
-    assert before == f"the Spark worker running {sys.executable} cannot load Watersmeet "
-    assert "watersmeet" in reason
-    assert after == (
-        ": install watersmeet in the workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at an environment "
-        "that has it"
+    sentence, line = done.stdout.decode().strip().splitlines()
+    error = find_error(line)
+    assert isinstance(error, WorkerSetupError)
+    assert str(error) == sentence
+    assert re.fullmatch(
+        re.escape(f"window_join, the Spark worker running {sys.executable}: expected an installed Watersmeet, found ")
+        + r"none that can be loaded \(.*watersmeet.*\)\. Install watersmeet in the workers' Python, or point "
+        r"PYSPARK_PYTHON \(spark\.pyspark\.python\) at an environment that has it\.",
+        sentence,
     )

@@ -133,7 +133,7 @@ def test_a_row_after_the_end_is_an_error(spark: SparkSession, tmp_path: Path, fe
     wm.end_input(tmp_path / "state", "left")
     writer(joined, tmp_path).trigger(availableNow=True).start().awaitTermination()
     feeds.send(20)
-    with pytest.raises(Exception, match="expected no rows on input 'left' after its end in batch 0"):
+    with pytest.raises(Exception, match="input 'left': expected no rows after its end in batch 0"):
         writer(joined, tmp_path).trigger(availableNow=True).start().awaitTermination()
 
 
@@ -141,7 +141,7 @@ def test_a_row_after_the_end_is_an_error(spark: SparkSession, tmp_path: Path, fe
     ("wrong", "said"),
     [
         ({"memory": "300 kB"}, "a page of 8192 rows"),
-        ({"memory": "1 kB"}, "smaller than one page"),
+        ({"memory": "1 kB"}, "memory of at least"),
         ({"policy": "grace"}, "policy"),
         ({"memory": "1 MB", "buckets": 0}, "buckets"),
         ({"memory": "1 MB", "decay": 2}, "decay"),

@@ -42,8 +42,8 @@ def test_an_unknown_input(state_dir: Path) -> None:
     with pytest.raises(OptionError) as error:
         end_input(state_dir, "links")
     assert str(error.value) == (
-        "end_input: expected one of the join's inputs: left, right, found 'links'. Give the name of the input, not of "
-        "the DataFrame."
+        "end_input: expected name = one of the join's inputs: left, right, found 'links'. Give the name of the input, "
+        "not of the DataFrame."
     )
     assert markers(state_dir) == []
 

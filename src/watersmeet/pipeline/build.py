@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import PlanError
-from watersmeet.pipeline.config import Columns, LoadedPipeline, SourceConfig
-from watersmeet.pipeline.problems import Path, PipelineError
+from watersmeet.pipeline.config import Columns, LoadedPipeline, SinkConfig, SourceConfig
+from watersmeet.pipeline.connectors import advice
+from watersmeet.pipeline.problems import Path, PipelineError, Problem
 from watersmeet.pipeline.wiring import Site
+from watersmeet.spark.schema import find_column
 
 
 @dataclass(frozen=True)
@@ -30,92 +32,136 @@ class Built:
 
 
 def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | None = None) -> Built:
-    """Build everything; nothing is started. What Spark refuses is a `PipelineError` with its line.
+    """Build everything; nothing is started. All that Spark refuses is in one `PipelineError`, each with its line.
 
-    A rehearsal is built in a directory of its own, which it names, and touches nothing else.
+    A rehearsal is built in a directory of its own, which it names, and touches nothing else. Of a draft only the parts
+    that are right are built, and its problems come with those found here.
     """
-    pipeline = loaded.pipeline
-    tables = pipeline.join.wiring.tables()
-    frames = {
-        name: _source(loaded, session, name, source, streaming=name not in tables)
-        for name, source in pipeline.sources.items()
-    }
-    with _blamed_on(loaded, ("join",)):
-        joined = pipeline.join.build(
-            Site(frames, rehearsal or loaded.state_dir, session, loaded.resolve, rehearsal=rehearsal is not None)
-        )
-    result = _columns(loaded, joined, pipeline.result, ("result",))
-    if pipeline.sink.format is not None:
-        with _blamed_on(loaded, ("sink", "format")):
-            _find_connector(session, pipeline.sink.format)
-    for index, column in enumerate(pipeline.sink.partition_by):
-        with _blamed_on(loaded, ("sink", "partition_by", index)):
-            result.select(column)
+    found = Findings(loaded)
+    parts = loaded.parts
+    tables = parts.wiring.tables() if parts.wiring else frozenset()
+    frames: dict[str, DataFrame] = {}
+    for name, source in parts.sources.items():
+        frame = _source(found, session, name, source, streaming=name not in tables)
+        if frame is not None:
+            frames[name] = frame
+    joined = result = None
+    if _has_columns(found, frames) and parts.join is not None and frames.keys() >= parts.sources.keys():
+        with found.at(("join",)):
+            joined = parts.join.build(
+                Site(frames, rehearsal or loaded.state_dir, session, loaded.resolve, rehearsal=rehearsal is not None)
+            )
+    if joined is not None and parts.result is not None:
+        result = _columns(found, joined, parts.result, ("result",))
+    if parts.sink is not None:
+        _sink(found, session, parts.sink, result)
+    problems = sorted([*loaded.problems, *found.problems], key=lambda problem: problem.line)
+    if problems or joined is None or result is None:
+        raise PipelineError(problems)
     return Built(frames, joined, result)
 
 
+class Findings:
+    """What Spark or Watersmeet says while a pipeline is built, as problems at places of the file."""
+
+    def __init__(self, loaded: LoadedPipeline) -> None:
+        self.loaded = loaded
+        self.problems: list[Problem] = []
+
+    @contextmanager
+    def at(self, place: Path) -> Iterator[None]:
+        """Note what goes wrong inside, and go on after it."""
+        try:
+            yield
+        except PlanError as error:
+            self.add(str(error), self._place_of(error, place))
+        except (PySparkException, Py4JJavaError) as error:
+            self.add(first_lines(error), place)
+
+    def add(self, message: str, place: Path) -> None:
+        """Note a problem."""
+        self.problems.append(self.loaded.problem(message, place))
+
+    def _place_of(self, error: PlanError, place: Path) -> Path:
+        """The line that says the option or the column which the error is about."""
+        document = self.loaded.document
+        if document is None:
+            return place
+        if error.option is not None and (*place, error.option) in document.lines:
+            place = (*place, error.option)
+        return document.find(error.column, place) if error.column is not None else place
+
+
 def _source(
-    loaded: LoadedPipeline, session: SparkSession, name: str, source: SourceConfig, *, streaming: bool
-) -> DataFrame:
-    place = ("sources", name)
-    with _blamed_on(loaded, place):
-        reader = session.readStream if streaming else session.read
-        reader = reader.options(**dict(source.options))
-        if source.table is not None:
-            return _columns(loaded, reader.table(source.table), source, place)
-        reader = reader.format(str(source.format))
-        if source.ddl is not None:
-            with _blamed_on(loaded, (*place, "schema")):
-                StructType.fromDDL(source.ddl)
-                reader = reader.schema(source.ddl)
-        frame = reader.load(loaded.resolve(source.path)) if source.path else reader.load()
-    return _columns(loaded, frame, source, place)
+    found: Findings, session: SparkSession, name: str, source: SourceConfig, *, streaming: bool
+) -> DataFrame | None:
+    place, frame, before = ("sources", name), None, len(found.problems)
+    reader = (session.readStream if streaming else session.read).options(**dict(source.options))
+    if source.ddl is not None:
+        with found.at((*place, "schema")):
+            StructType.fromDDL(source.ddl)
+            reader = reader.schema(source.ddl)
+    if source.format is not None and advice(source.format, session.version):
+        _find_connector(found, session, source.format, (*place, "format"))
+    if len(found.problems) == before:
+        with found.at(place):
+            if source.table is not None:
+                frame = reader.table(source.table)
+            else:
+                path = found.loaded.resolve(source.path) if source.path else None
+                frame = reader.format(str(source.format)).load(path)
+    return None if frame is None else _columns(found, frame, source, place)
 
 
-def _columns(loaded: LoadedPipeline, frame: DataFrame, columns: Columns, place: Path) -> DataFrame:
-    """Apply with_columns, where and select; an expression that Spark cannot analyse is blamed on its line."""
+def _columns(found: Findings, frame: DataFrame, columns: Columns, place: Path) -> DataFrame | None:
+    """Apply with_columns, where and select; None if Spark cannot analyse all of them."""
+    before = len(found.problems)
     for name, expression in columns.with_columns.items():
-        with _blamed_on(loaded, (*place, "with_columns", name)):
-            frame = frame.withColumn(name, F.expr(expression))
+        changed = frame.withColumn(name, F.lit(None))  # what comes later may still use it
+        with found.at((*place, "with_columns", name)):
+            changed = frame.withColumn(name, F.expr(expression))
+        frame = changed
     for index, condition in enumerate(columns.where):
-        with _blamed_on(loaded, (*place, "where", index)):
+        with found.at((*place, "where", index)):
             frame = frame.where(condition)
-    if columns.select:
-        for index, expression in enumerate(columns.select):
-            with _blamed_on(loaded, (*place, "select", index)):
-                frame.selectExpr(expression)
-        frame = frame.selectExpr(*columns.select)
-    return frame
+    for index, expression in enumerate(columns.select):
+        with found.at((*place, "select", index)):
+            frame.selectExpr(expression)
+    if len(found.problems) > before:
+        return None
+    return frame.selectExpr(*columns.select) if columns.select else frame
 
 
-def _find_connector(session: SparkSession, name: str) -> None:
+def _has_columns(found: Findings, frames: Mapping[str, DataFrame]) -> bool:
+    """Look for all columns that the join names, in those inputs that are there."""
+    parts, before = found.loaded.parts, len(found.problems)
+    if parts.wiring is None:
+        return False
+    options = parts.join.options if parts.join is not None else None
+    for option, source, column in parts.wiring.columns(options):
+        if source in frames:
+            with found.at(("join", option)):
+                find_column(parts.wiring.FUNCTION, source, frames[source], column)
+    return len(found.problems) == before
+
+
+def _sink(found: Findings, session: SparkSession, sink: SinkConfig, result: DataFrame | None) -> None:
+    if sink.format is not None:
+        _find_connector(found, session, sink.format, ("sink", "format"))
+    if result is not None:
+        for index, column in enumerate(sink.partition_by):
+            with found.at(("sink", "partition_by", index)):
+                result.select(column)
+
+
+def _find_connector(found: Findings, session: SparkSession, name: str, place: Path) -> None:
     """Fail now, and not when the query starts, if Spark has no connector of this name."""
     java: Any = session.sparkContext._jvm
     settings = session._jsparkSession.sessionState().conf()
-    java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
-
-
-@contextmanager
-def _blamed_on(loaded: LoadedPipeline, place: Path) -> Iterator[None]:
-    """Turn what Spark or Watersmeet says while building into a problem at a place of the file."""
     try:
-        yield
-    except PipelineError:
-        raise
-    except PlanError as error:
-        raise PipelineError([loaded.problem(str(error), _place_named(loaded, place, str(error)))]) from error
+        java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
     except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError([loaded.problem(first_lines(error), place)]) from error
-
-
-def _place_named(loaded: LoadedPipeline, place: Path, message: str) -> Path:
-    """An error about an option or a column names it: blame the line that says it."""
-    if loaded.document is None:
-        return place
-    if (option := re.search(r"a valid value for ([a-z_]+)", message)) and (*place, option[1]) in loaded.document.lines:
-        return (*place, option[1])
-    column = re.search(r"one column '([^']+)'", message)
-    return loaded.document.find(column[1], place) if column else place
+        found.add(" ".join(filter(None, (first_lines(error), advice(name, session.version)))), place)
 
 
 def first_lines(error: BaseException) -> str:

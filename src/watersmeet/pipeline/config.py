@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Self
 
@@ -17,16 +19,19 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from watersmeet.options import Duration
 from watersmeet.pipeline.document import Document
-from watersmeet.pipeline.joins import Join, detail, failed, parse_join
+from watersmeet.pipeline.joins import Join, detail, failed, parse_join, wiring_of
 from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
+from watersmeet.pipeline.wiring import Wiring
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _PACKAGE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+\Z")
@@ -201,32 +206,50 @@ class Pipeline(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        wiring = self.join.wiring
-        used = [*wiring.sources().items(), *((name, name) for name in (*wiring.more_streams(), *wiring.tables()))]
-        wrong = [
-            detail(
-                f"the join's input {name!r} is source {source!r}, which is not there; {nearest(source, self.sources)}",
-                ("join", name),
-            )
-            for name, source in used
-            if source not in self.sources
-        ]
-        idle = self.sources.keys() - {source for _, source in used}
-        if not wrong:
-            wrong += [detail("is not used by the join", ("sources", name)) for name in sorted(idle)]
-        if self.finish == "when_drained" and not self.trigger.ends:
-            wrong += [
-                detail(
-                    f"never comes: source {name!r} ({source.format}) has no end; use trigger: {{available_now: true}} "
-                    "or finish: never",
-                    ("finish",),
-                )
-                for name, source in self.sources.items()
-                if (source.format or "").startswith("rate")
-            ]
+        wrong = misfits(self.join.wiring, self.sources, self.trigger, self.finish)
         if wrong:
             raise failed(wrong)
         return self
+
+
+def misfits(
+    wiring: Wiring, sources: Mapping[str, SourceConfig | None], trigger: TriggerConfig | None, finish: str | None
+) -> list[InitErrorDetails]:
+    """Where the parts of a pipeline do not fit each other; a source or trigger that is wrong by itself is None."""
+    used = [*wiring.sources().items(), *((name, name) for name in (*wiring.more_streams(), *wiring.tables()))]
+    wrong = [
+        detail(
+            f"the join's input {name!r} is source {source!r}, which is not there; {nearest(source, sources)}",
+            ("join", name),
+        )
+        for name, source in used
+        if source not in sources
+    ]
+    idle = sources.keys() - {source for _, source in used}
+    if not wrong:
+        wrong += [detail("is not used by the join", ("sources", name)) for name in sorted(idle)]
+    if finish == "when_drained" and trigger is not None and not trigger.ends:
+        wrong += [
+            detail(
+                f"never comes: source {name!r} ({source.format}) has no end; use trigger: {{available_now: true}} "
+                "or finish: never",
+                ("finish",),
+            )
+            for name, source in sources.items()
+            if source is not None and (source.format or "").startswith("rate")
+        ]
+    return wrong
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What of a pipeline is right by itself, whatever is wrong with the rest of it."""
+
+    sources: Mapping[str, SourceConfig]
+    wiring: Wiring | None
+    join: Join | None
+    result: Columns | None
+    sink: SinkConfig | None
 
 
 # The model behind each place of a file, for the nearest right name of an unknown key.
@@ -238,11 +261,23 @@ _MODELS: dict[str, type[Config]] = {
 class LoadedPipeline:
     """A pipeline with the document it came from: paths, lines and secrets."""
 
-    def __init__(self, pipeline: Pipeline, secrets: Secrets, document: Document | None, folder: FilePath) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        secrets: Secrets,
+        document: Document | None,
+        folder: FilePath,
+        parts: Parts | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
         self.pipeline = pipeline
         self.secrets = secrets
         self.document = document
         self.folder = folder
+        join = pipeline.join if parts is None else parts.join
+        wiring = None if join is None else join.wiring
+        self.parts = parts or Parts(pipeline.sources, wiring, join, pipeline.result, pipeline.sink)
+        self.problems = list(problems)  # only a draft has any
 
     def resolve(self, path: str) -> str:
         """A path of the file: relative ones start at the file's folder, URIs and absolute ones stay."""
@@ -273,6 +308,14 @@ class LoadedPipeline:
 
 def load(file: str | FilePath) -> LoadedPipeline:
     """Read and validate a pipeline file; everything that is wrong with it in one `PipelineError`."""
+    return _complete(draft(file))
+
+
+def draft(file: str | FilePath) -> LoadedPipeline:
+    """The same, with what is wrong in `problems` and what is right in `parts`: `check` goes on with those.
+
+    Of what is wrong, `pipeline` has the defaults, or nothing. A file that is no YAML is an error here too.
+    """
     path = FilePath(file)
     try:
         text = path.read_text(encoding="utf-8")
@@ -280,29 +323,102 @@ def load(file: str | FilePath) -> LoadedPipeline:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise PipelineError([Problem(f"cannot be read: {reason}", file=str(file))]) from None
     document = Document(text, str(file))
-    return _loaded(document.data, path.resolve().parent, document)
+    return _drafted(document.data, path.resolve().parent, document)
 
 
 def from_dict(data: dict[str, Any], folder: str | FilePath = ".") -> LoadedPipeline:
     """The same from a structure made in Python; relative paths start at `folder`."""
-    return _loaded(data, FilePath(folder).resolve(), None)
+    return _complete(_drafted(data, FilePath(folder).resolve(), None))
 
 
-def _loaded(data: Any, folder: FilePath, document: Document | None) -> LoadedPipeline:
+def _complete(loaded: LoadedPipeline) -> LoadedPipeline:
+    if loaded.problems:
+        raise PipelineError(loaded.problems)
+    return loaded
+
+
+def _drafted(data: Any, folder: FilePath, document: Document | None) -> LoadedPipeline:
     secrets = Secrets(folder=folder)
-    problems: list[Problem] = []
+    problems: list[Problem] = list(document.problems) if document else []
     place = document.problem if document else lambda message, path: Problem(message, path)
     resolved = _resolve(data, (), secrets, problems, place)
     secrets.note_all("", resolved)
     if not isinstance(resolved, dict):
-        problems.append(place("a pipeline is a mapping with name, sources, join and sink", ()))
-    if problems:
-        raise PipelineError(problems)
+        raise PipelineError([*problems, place("a pipeline is a mapping with name, sources, join and sink", ())])
     try:
-        return LoadedPipeline(Pipeline.model_validate(resolved), secrets, document, folder)
+        if not problems:
+            return LoadedPipeline(Pipeline.model_validate(resolved), secrets, document, folder)
+    except ValidationError:
+        pass  # once more below, part by part
+    known = {problem.path for problem in problems}  # a wrong reference is one problem, not two
+    parts, pipeline, errors = _by_part(resolved, known)
+    found = [(secrets.redact(_message(one)), _place(one["loc"])) for one in errors]
+    problems += [place(message, path) for message, path in dict.fromkeys(found) if path not in known]
+    problems.sort(key=lambda problem: problem.line)
+    return LoadedPipeline(pipeline, secrets, document, folder, parts, problems)
+
+
+def _by_part(data: dict[str, Any], known: Set[Path]) -> tuple[Parts, Pipeline, list[Any]]:
+    """The parts that are right, a pipeline of them, and everything that is wrong besides what is known already.
+
+    A model with a wrong field is not checked as a whole. Where only names are unknown it can be: without them. What is
+    then found missing may be what a misspelt name stands for, and is not a second problem.
+    """
+    errors = _errors(data)
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    if unknown:
+        data = _without(data, [_place(one["loc"]) for one in unknown])
+        misspelt = {one["loc"][:-1] for one in unknown if "did you mean" in _message(one)}
+        errors = [*unknown, *(one for one in _errors(data) if one["loc"] not in misspelt)]
+    wrong = {path[:length] for path in {*known, *(_place(one["loc"]) for one in errors)} for length in (1, 2)}
+    right: dict[str, Any] = {}
+    for name, spec in Pipeline.model_fields.items():
+        kind: Any = Annotated[(spec.annotation, *spec.metadata)] if spec.metadata else spec.annotation
+        if name in data and name != "sources" and (name,) not in wrong:
+            right[name] = _validated(kind, data[name])
+    given = data.get("sources")
+    named = given if isinstance(given, dict) else {}
+    every = {
+        name: None if ("sources", name) in wrong else _validated(SourceConfig, value) for name, value in named.items()
+    }
+    sources = {name: source for name, source in every.items() if source is not None}
+    join = right.get("join")
+    wiring = join.wiring if join is not None else wiring_of(data.get("join"))
+    if wiring is not None and named:
+        trigger = right.get("trigger") if "trigger" in data else TriggerConfig(processing_time=1)
+        details = misfits(wiring, every, trigger, right.get("finish"))
+        errors += failed(details).errors(include_url=False) if details else []
+    pipeline = Pipeline.model_construct(
+        **{"name": "unnamed", **{name: value for name, value in right.items() if value is not None}}, sources=sources
+    )
+    result = right.get("result") if "result" in data else Columns()
+    return Parts(sources, wiring, join, result, right.get("sink")), pipeline, errors
+
+
+def _errors(data: dict[str, Any]) -> list[Any]:
+    try:
+        Pipeline.model_validate(data)
     except ValidationError as error:
-        found = [place(secrets.redact(_message(one)), _place(one["loc"])) for one in error.errors(include_url=False)]
-        raise PipelineError(sorted(found, key=lambda problem: problem.line)) from None
+        return list(error.errors(include_url=False))
+    return []
+
+
+def _validated(kind: Any, value: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _without(data: Any, paths: Sequence[Path]) -> Any:
+    """A copy of the data without the keys at some paths."""
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: _without(value, [path[1:] for path in paths if path[:1] == (key,)])
+        for key, value in data.items()
+        if (key,) not in paths
+    }
 
 
 def _resolve(value: Any, path: Path, secrets: Secrets, problems: list[Problem], place: Any) -> Any:

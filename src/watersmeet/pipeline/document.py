@@ -35,12 +35,15 @@ for _tag, _pattern, _first in (
 
 
 class Document:
-    """Data and lines. `line(path)` gives the line of the nearest thing that the file has."""
+    """Data and lines. `line(path)` gives the line of the nearest thing that the file has.
+
+    What is no YAML is an error; `problems` are keys that are left out of the data.
+    """
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         self.lines: dict[Path, int] = {(): 1}
-        self._problems: list[Problem] = []
+        self.problems: list[Problem] = []
         loader = _Loader(text)
         try:
             root = loader.get_single_node()
@@ -51,8 +54,6 @@ class Document:
             raise PipelineError([Problem(message, (), mark.line + 1 if mark else 1, file)]) from None
         finally:
             loader.dispose()
-        if self._problems:
-            raise PipelineError(self._problems)
 
     def line(self, path: Path) -> int:
         """The line of a key, or of the nearest enclosing one."""
@@ -96,10 +97,10 @@ class Document:
             key = loader.construct_object(key_node)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
-                self._problems.append(Problem(f"keys must be text, found {key!r}", path, line, self.file))
+                self.problems.append(Problem(f"keys must be text, found {key!r}", path, line, self.file))
                 continue
             if key in result:
-                self._problems.append(
+                self.problems.append(
                     Problem(f"given twice, first on line {self.lines[*path, key]}", (*path, key), line, self.file)
                 )
                 continue

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.pipeline.build import build
 from watersmeet.pipeline.config import Columns, LoadedPipeline
+from watersmeet.pipeline.places import place_problems
+from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import format_bytes
 from watersmeet.pipeline.wiring import Site, row_bytes
 from watersmeet.state.directory import StateDir
@@ -20,9 +22,18 @@ Frames = dict[str, DataFrame]
 
 
 def check(loaded: LoadedPipeline, session: SparkSession) -> None:
-    """Let Spark analyse the pipeline: columns, expressions, types. Nothing is read or written; wrong is an error."""
-    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as scratch:
-        build(loaded, session, rehearsal=f"{scratch}/state")
+    """Let Spark analyse the pipeline: columns, expressions, types, connectors. Nothing is read or written.
+
+    Everything that is wrong is in one `PipelineError`; of a draft, that is what `draft` found too.
+    """
+    problems = place_problems(loaded)
+    try:
+        with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as scratch:
+            build(loaded, session, rehearsal=f"{scratch}/state")
+    except PipelineError as error:
+        problems += error.problems
+    if problems:
+        raise PipelineError(sorted(problems, key=lambda problem: problem.line))
 
 
 def explain(loaded: LoadedPipeline, session: SparkSession) -> str:

@@ -7,7 +7,7 @@ Python function accepts, with the same checks. Adding a family is adding a class
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,7 +18,16 @@ from pyspark.sql.types import StructType
 import watersmeet as wm
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.options import Options
-from watersmeet.pipeline.wiring import BinaryWiring, Keys, PartitionedWiring, Site, Wiring, python_keys, row_bytes
+from watersmeet.pipeline.wiring import (
+    BinaryWiring,
+    Keys,
+    PartitionedWiring,
+    Site,
+    Wiring,
+    key_columns,
+    python_keys,
+    row_bytes,
+)
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
@@ -71,6 +80,13 @@ class WindowWiring(BinaryWiring):
             **options,
         )
 
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """Keys and times."""
+        yield from super().columns(options)
+        times = options.time if isinstance(options, WindowOptions) else None
+        for source, column in zip((self.left, self.right), times or (), strict=False):
+            yield "time", source, column
+
     def estimates(self, options: Options, site: Site) -> list[str]:
         """The costs of keeping the windows one way or the other, from what was observed."""
         explanation = explain_state(StateDir(site.state_dir), window_costs().for_sorted_arrivals())
@@ -102,6 +118,14 @@ class MultiwayWiring(PartitionedWiring):
     def sources(self) -> dict[str, str]:
         """Every input has the name of its source."""
         return {name: name for name in self.inputs}
+
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """Keys and times."""
+        for option, given in (("on", self.on), ("time", self.time or [])):
+            for name in self.inputs:
+                mine = given.get(name, []) if isinstance(given, dict) else given
+                for column in [mine] if isinstance(mine, str) else mine:
+                    yield option, name, column
 
     def filled_in(self) -> dict[str, Any]:
         """The time columns, not resolved yet."""
@@ -151,6 +175,20 @@ class PunctuatedWiring(BinaryWiring):
         """Streams of punctuations."""
         return [origin.source for origin in self.punctuations.values() if origin.source is not None]
 
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """Keys, marks, the keys in streams of punctuations, and the columns of constraints."""
+        yield from super().columns(options)
+        for name, origin in self.punctuations.items():
+            if origin.column is not None:
+                yield "punctuations", self.sources()[name], origin.column
+            else:
+                sides = (origin.source, None) if name == "left" else (None, origin.source)
+                yield from key_columns(self.on, *sides)
+        constraints = options.constraints if isinstance(options, PunctuatedOptions) else ()
+        for constraint in constraints:
+            if not isinstance(constraint, wm.OneToMany) and constraint.sequence is not None:
+                yield "constraints", self.sources()[constraint.input], constraint.sequence
+
     def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
         """Call `wm.punctuated_join`."""
         punctuations: dict[str, wm.PunctuationRows | DataFrame] = {
@@ -198,6 +236,10 @@ class SemiStreamWiring(Wiring):
     def sources(self) -> dict[str, str]:
         """The stream."""
         return {"stream": self.stream}
+
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """The keys; those of a prepared table are known to the join alone."""
+        yield from key_columns(self.on, self.stream, self.master)
 
     def tables(self) -> frozenset[str]:
         """The master table."""

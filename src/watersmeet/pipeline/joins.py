@@ -62,6 +62,17 @@ def parse_join(value: Any) -> Join:
     return Join(wiring, options, frozenset(given))
 
 
+def wiring_of(value: Any) -> Wiring | None:
+    """The wiring alone, if that much of a join is right."""
+    family = FAMILIES.get(str(value.get("operator"))) if isinstance(value, Mapping) else None
+    if family is None:
+        return None
+    try:
+        return family.model_validate({key: inner for key, inner in value.items() if key in family.model_fields})
+    except ValidationError:
+        return None
+
+
 def _family(operator: Any) -> type[Wiring]:
     if operator is None:
         raise failed([detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])

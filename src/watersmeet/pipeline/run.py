@@ -14,7 +14,6 @@ After a crash the end markers tell that reading was complete: the run goes on wi
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.control import end_input
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
@@ -36,6 +35,7 @@ from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, reported_lag
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
+from watersmeet.spark.failure import error as cause_of
 from watersmeet.state.directory import CONTROL, StateDir
 
 POLL_SECONDS = 0.25
@@ -43,11 +43,11 @@ POLL_SECONDS = 0.25
 LAG_SECONDS = 2.0
 # How long a stop waits for the micro-batch that is under way.
 STOP_SECONDS = 15.0
-_OWN_ERROR = re.compile(r"watersmeet\.[\w.]+\.(\w+Error): (.+)")
 
 
 class RunFailedError(WatersmeetError):
-    """The query failed; `detail` has everything that Spark says about it."""
+    """The query failed; `detail` has everything that Spark says about it. If the join failed, the message is the
+    join's, and `__cause__` its own exception."""
 
     detail: str = ""
 
@@ -164,7 +164,7 @@ class Run:
             self.stop.wait(POLL_SECONDS)
         failure = query.exception()
         if failure is not None and not self.stop.is_set():
-            raise self._failure(failure)
+            raise self._failure(failure) from cause_of(failure)
         self._lags.forget()
         self._take(query.recentProgress)
         return False
@@ -213,17 +213,18 @@ class Run:
             time.sleep(POLL_SECONDS)
         query.stop()
 
-    def _failure(self, error: BaseException) -> RunFailedError:
-        text = self.loaded.secrets.redact(str(error))
-        own = _OWN_ERROR.findall(text)
-        found = own[-1][1].strip() if own else self.loaded.secrets.redact(first_lines(error))
-        failure = RunFailedError(
+    def _failure(self, exception: BaseException) -> RunFailedError:
+        redact = self.loaded.secrets.redact
+        said = cause_of(exception) or WatersmeetError(
             f"pipeline {self.pipeline.name}",
             expected="the query to run",
-            found=found,
+            found=first_lines(exception),
             hint="Starting it again goes on where it stopped.",
         )
-        failure.detail = text
+        failure = RunFailedError(
+            redact(said.who), expected=redact(said.expected), found=redact(said.found), hint=redact(said.hint)
+        )
+        failure.detail = redact(without_line(str(exception)))
         return failure
 
 

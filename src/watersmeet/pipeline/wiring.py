@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -60,6 +60,13 @@ class Wiring(BaseModel):
         """Further streams that the join reads, after the inputs."""
         return []
 
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """The columns that the join names: the option that does, the source and the column.
+
+        Without options (they are wrong), those that the wiring names alone.
+        """
+        yield from ()
+
     def tables(self) -> frozenset[str]:
         """The sources that are read as tables, not as streams."""
         return frozenset()
@@ -99,6 +106,18 @@ class BinaryWiring(PartitionedWiring):
     def sources(self) -> dict[str, str]:
         """Left and right."""
         return {"left": self.left, "right": self.right}
+
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """The keys."""
+        yield from key_columns(self.on, self.left, self.right)
+
+
+def key_columns(on: Keys, left: str | None, right: str | None) -> Iterator[tuple[str, str, str]]:
+    """The key columns of one or two sources, as `Wiring.columns` gives them."""
+    for key in [on] if isinstance(on, str) else on:
+        for source, column in zip((left, right), (key, key) if isinstance(key, str) else key, strict=True):
+            if source is not None:
+                yield "on", source, column
 
 
 def python_keys(on: Keys) -> str | list[str | tuple[str, str]]:

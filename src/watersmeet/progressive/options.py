@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from watersmeet.errors import OptionError
-from watersmeet.options import Duration, Options, Size
+from watersmeet.options import Duration, Options, Size, size_text
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.space import PAGE_ROWS
 
@@ -76,11 +76,6 @@ class ProgressiveOptions(Options):
     def _fits_together(self) -> Self:
         if self.memory is not None and self.memory_rows is not None:
             raise ValueError("give memory or memory_rows, not both")
-        if self.memory is not None and self.memory < self.page_rows * MIN_ROW_BYTES:
-            raise ValueError(
-                f"memory of {self.memory} bytes is smaller than one page of {self.page_rows} rows, which takes at "
-                f"least {self.page_rows * MIN_ROW_BYTES} bytes; raise memory or lower page_rows"
-            )
         if self.combine_runs == 1:
             raise ValueError("combine_runs must be 0 or at least 2")
         known = FLUSHES[OPERATOR[self.policy]]
@@ -112,10 +107,11 @@ class ProgressiveOptions(Options):
         if self.memory < least:
             raise OptionError(
                 who,
-                expected=f"memory of at least {least} bytes: a page of {self.page_rows} rows of at least {width} bytes "
-                f"in each of {plan.partitions} partitions",
+                expected=f"memory of at least {size_text(least)}: a page of {self.page_rows} rows of at least {width} "
+                f"bytes in each of {plan.partitions} partitions",
                 found=f"{self.memory} bytes",
                 hint="Raise memory, lower page_rows or use fewer partitions.",
+                option="memory",
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, StrictStr, model_validator
 
 from watersmeet.options import Options, Size
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
@@ -35,14 +35,14 @@ class PunctuatedOptions(Options):
     buckets: Annotated[int, Field(ge=1, le=65536)] = 64
     idle_pages: PositiveInt = 64
     on_violation: Literal["raise", "drop", "keep"] = "raise"
-    propagate: str | None = None
+    propagate: Annotated[StrictStr, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _apply_goal(cls, values: Any) -> Any:
         """A goal sets purge and scheduling; saying both is a contradiction unless they agree."""
         goal = values.get("goal") if isinstance(values, dict) else None
-        if goal not in GOALS:
+        if not isinstance(goal, str) or goal not in GOALS:
             return values
         for name, meant in GOALS[goal].items():
             if values.get(name, meant) != meant:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import ConfigDict, Field, InstanceOf
+
 from watersmeet.errors import OptionError
-from watersmeet.options import parse_size
+from watersmeet.options import Options, Size
 from watersmeet.semistream.cost_model import CostModel, Costs, Point, Workload
 
 WHO = "explain_semi_stream_join"
@@ -50,6 +52,21 @@ class Explanation:
         return "\n".join(lines)
 
 
+class _Asked(Options):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    master_rows: int = Field(gt=0)
+    master_row_bytes: float = Field(gt=0, allow_inf_nan=False)
+    stream_row_bytes: float = Field(gt=0, allow_inf_nan=False)
+    rate: float | None = Field(gt=0, allow_inf_nan=False)
+    memory: Size | None = Field(gt=0)
+    skew: float = Field(ge=0, allow_inf_nan=False)
+    keys: int | None = Field(gt=0)
+    policy: Literal["aligned", "ssbj", "mesh"]
+    chunk_rows: int = Field(gt=0)
+    costs: InstanceOf[Costs] | None
+
+
 def explain_semi_stream_join(
     *,
     master_rows: int,
@@ -82,24 +99,32 @@ def explain_semi_stream_join(
             found=f"rate={rate!r}, memory={memory!r}",
             hint="Give the one you know; the other is the answer.",
         )
-    positive = {
-        "master_rows": master_rows, "master_row_bytes": master_row_bytes, "stream_row_bytes": stream_row_bytes,
-        "chunk_rows": chunk_rows, "rate": rate, "keys": keys,
-    }  # fmt: skip
-    for name, value in positive.items():
-        if value is not None and not value > 0:
-            raise OptionError(WHO, expected=f"{name} > 0", found=repr(value), hint=f"Correct {name}.")
-    if skew < 0 or policy not in ("aligned", "ssbj", "mesh"):
-        found = f"skew={skew!r}, policy={policy!r}"
-        raise OptionError(WHO, expected="skew >= 0 and a known policy", found=found, hint="Correct them.")
-    load = Workload(master_rows, master_row_bytes, stream_row_bytes, skew, keys, min(chunk_rows, master_rows))
-    model = CostModel(load, policy, costs)
-    if rate is not None:
-        point = model.for_rate(rate)
-        return Explanation(policy, load, point, point.service_rate >= 0.99 * rate)
-    size = parse_size(memory)
-    if not isinstance(size, int) or size < 1:
-        raise OptionError(WHO, expected="a size such as '64 MB'", found=repr(memory), hint="Correct memory.")
+    asked = _Asked.checked(
+        WHO,
+        master_rows=master_rows,
+        master_row_bytes=master_row_bytes,
+        stream_row_bytes=stream_row_bytes,
+        rate=rate,
+        memory=memory,
+        skew=skew,
+        keys=keys,
+        policy=policy,
+        chunk_rows=chunk_rows,
+        costs=costs,
+    )
+    load = Workload(
+        asked.master_rows,
+        asked.master_row_bytes,
+        asked.stream_row_bytes,
+        asked.skew,
+        asked.keys,
+        min(asked.chunk_rows, asked.master_rows),
+    )
+    model = CostModel(load, asked.policy, asked.costs)
+    if asked.rate is not None:
+        point = model.for_rate(asked.rate)
+        return Explanation(asked.policy, load, point, point.service_rate >= 0.99 * asked.rate)
+    assert asked.memory is not None
     # The chunk in memory is beside the budget: it is a memory map.
-    point = model.for_memory(size + load.chunk_rows * master_row_bytes)
-    return Explanation(policy, load, point, True)
+    point = model.for_memory(asked.memory + load.chunk_rows * asked.master_row_bytes)
+    return Explanation(asked.policy, load, point, True)

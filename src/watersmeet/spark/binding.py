@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 import watersmeet
 from watersmeet.arrow import key_name, payload_name
 from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_SIGNAL, TICK
-from watersmeet.errors import OptionError
+from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.options import Options
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
@@ -132,7 +132,11 @@ class Binding:
     def _partitions(self, session: SparkSession, directory: StateDir) -> int:
         if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
             raise OptionError(
-                self.who, expected="partitions >= 1", found=repr(self.partitions), hint="Leave it out for the default."
+                self.who,
+                expected="partitions >= 1",
+                found=repr(self.partitions),
+                hint="Leave it out for the default.",
+                option="partitions",
             )
         default = recorded_partitions(directory) or default_partitions(session)
         return self.partitions or default
@@ -208,7 +212,7 @@ class Binding:
             code = F.when(is_end, F.lit(FIRST_END - index)).otherwise(code)
         everywhere = F.explode(_everywhere(plan.partitions))
         sealed = F.md5(F.concat_ws("/", "kind", "input", F.col("value").cast("string"))) == F.col("seal")
-        problem = F.concat(F.col("file"), F.lit(": a damaged control marker. Delete it, and send it again."))
+        problem = _damaged_marker(self.who, F.col("file"))
         code = F.when(sealed, code.cast("int")).otherwise(F.raise_error(problem).cast("int"))
         rows = markers.select(*self._empty(code, everywhere, key_types, slots))
         return rows.mapInArrow(_identity(), rows.schema)
@@ -236,6 +240,18 @@ def _warn_of_one_batch(who: str, session: SparkSession) -> None:
             "the session (watersmeet.local_session does) before the query starts",
             stacklevel=4,
         )
+
+
+def _damaged_marker(who: str, file: Column) -> Column:
+    """The text of a `CorruptStateError` that Spark itself raises, with the file filled in."""
+    place = "{file}"
+    error = CorruptStateError(
+        f"{who}, control marker {place}",
+        expected="a marker with its seal",
+        found="a damaged one",
+        hint="Delete it, and send it again.",
+    )
+    return F.replace(F.lit(f"{error}\n{error.as_line()}"), F.lit(place), file)
 
 
 def _identity() -> BatchFunction:

@@ -58,6 +58,8 @@ def check_encodable(who: str, name: str, field: T.StructField) -> None:
             expected="columns of types that Spark can hand to Python",
             found=f"{name}.{field.name}: {field.dataType.simpleString()}",
             hint="Cast the column to another type before the join (an interval inside another type to string).",
+            column=field.name,
+            input=name,
         ) from None
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.errors import OptionError
+from watersmeet.options import checked_path
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.identity import require_join
@@ -48,8 +50,7 @@ def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFr
     >>> state = wm.read_state(spark, "state/orders")  # doctest: +SKIP
     >>> state.groupBy("input", "tier").sum("rows").show()  # doctest: +SKIP
     """
-    directory = StateDir(state_dir)
-    require_join(directory)
+    directory = _state(spark, state_dir, "read_state")
     rows = [row for manifest in newest_manifests(directory) for row in _holdings(manifest)]
     return spark.createDataFrame(rows, _STATE)
 
@@ -72,14 +73,27 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     >>> metrics = wm.read_metrics(spark, "state/orders")  # doctest: +SKIP
     >>> metrics.groupBy("batch").sum("rows_out").orderBy("batch").show()  # doctest: +SKIP
     """
-    directory = StateDir(state_dir)
-    require_join(directory)
+    directory = _state(spark, state_dir, "read_metrics")
     rows = [
         _metrics_row(manifest.partition, entry)
         for manifest in newest_manifests(directory)
         for entry in metrics_history(directory, manifest)
     ]
     return spark.createDataFrame(sorted(rows, key=lambda row: row[:2]), _METRICS)
+
+
+def _state(spark: object, state_dir: object, who: str) -> StateDir:
+    if not callable(getattr(spark, "createDataFrame", None)):  # Spark Connect's session is a class of its own
+        raise OptionError(
+            who,
+            expected="spark = a Spark session",
+            found=repr(spark),
+            hint="Give the session, then the state directory.",
+            option="spark",
+        )
+    directory = StateDir(checked_path(who, "state_dir", state_dir))
+    require_join(directory)
+    return directory
 
 
 @dataclass

@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,12 +18,14 @@ from pyspark.sql import types as T
 from watersmeet.arrow import HASH, key_name, payload_name
 from watersmeet.control import send_signal
 from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
+from watersmeet.options import check_choice, checked_path
 from watersmeet.plan import InputSpec
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
-from watersmeet.spark.schema import Source, arrow_type, common_key_types, find_column
+from watersmeet.spark.failure import error
+from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
 
@@ -51,13 +53,12 @@ def prepare_master(
     1
     """
     who = "prepare_master"
-    where = _absolute(path)
+    where = _absolute(who, path)
     _check(who, df, chunk_rows, layout, partitions)
     table = MasterTable(where)
     if table.versions():
         raise already_prepared(table)
-    names = [on] if isinstance(on, str) else list(on)
-    source = _source(who, df, names)
+    source = _source(who, df, _names(who, on))
     count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",
@@ -74,7 +75,7 @@ def prepare_master(
         fields=[spec.jsonValue() for spec in df.schema.fields],
     )
     StateDir(where).create()
-    return _write(source, description, where, chunk_rows, layout, first=True)
+    return _write(who, source, description, where, chunk_rows, layout, first=True)
 
 
 def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
@@ -92,7 +93,7 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
     2
     """
     who = "refresh_master"
-    where = _absolute(path)
+    where = _absolute(who, path)
     table = MasterTable(where)
     newest = table.latest()
     description = Description(**newest["table"])
@@ -107,7 +108,7 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
             found=df.schema.simpleString(),
             hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
         )
-    number = _write(source, description, where, size, newest["layout"])
+    number = _write(who, source, description, where, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)
     remove_old_versions(where)
@@ -115,7 +116,14 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
 
 
 def _write(
-    source: Source, description: Description, path: str, chunk_rows: int, layout: Layout, *, first: bool = False
+    who: str,
+    source: Source,
+    description: Description,
+    path: str,
+    chunk_rows: int,
+    layout: Layout,
+    *,
+    first: bool = False,
 ) -> int:
     """One Spark job: shuffle by key, sort, write chunk files; the driver publishes what the tasks report."""
     folder = new_folder()
@@ -149,10 +157,10 @@ def _write(
         }
     )
     try:
-        reports = rows.mapInArrow(_chunk_writer(job), "partition int, chunks string").collect()
-    except BaseException:
+        reports = rows.mapInArrow(_chunk_writer(who, job), "partition int, chunks string").collect()
+    except BaseException as failure:
         StateDir(path).delete_tree(folder)
-        raise
+        raise error(failure) or failure from None
     chunks = {row.partition: [Chunk(*entry) for entry in json.loads(row.chunks)] for row in reports}
     for partition in set(range(description.partitions)) - set(chunks):
         # Spark runs no task for a table that it knows to be empty.
@@ -163,11 +171,13 @@ def _write(
     return publish_version(path, description, folder, partitions, chunk_rows=chunk_rows, layout=layout, first=first)
 
 
-def _chunk_writer(text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _chunk_writer(who: str, text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from watersmeet.spark.failure import reported
         from watersmeet.spark.master import write_partition
 
-        yield write_partition(text, batches)
+        with reported(who):
+            yield write_partition(text, batches)
 
     return write
 
@@ -205,6 +215,19 @@ def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
     )
 
 
+def _names(who: str, on: Any) -> list[str]:
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Sequence) else []
+    if names and all(isinstance(name, str) for name in names):
+        return names
+    raise ColumnError(
+        who,
+        expected="on = a column name or a list of names",
+        found=repr(on),
+        hint="Write for example on='id' or on=['a', 'b'].",
+        option="on",
+    )
+
+
 def _source(who: str, df: DataFrame, names: Sequence[str]) -> Source:
     keys = [find_column(who, "master", df, name) for name in names]
     source = Source("master", df, keys, [i for i in range(len(df.columns)) if i not in keys])
@@ -222,24 +245,23 @@ def widest(kind: T.DataType) -> T.DataType:
 
 
 def _check(who: str, df: DataFrame, chunk_rows: int, layout: str, partitions: int | None) -> None:
+    check_frame(who, "df", df)
     if df.isStreaming:
         raise PlanError(
             who,
             expected="a batch DataFrame",
             found="a streaming one",
             hint="The master table is read once per version: use spark.read, and refresh_master for a new version.",
+            option="df",
         )
     for name, value in (("chunk_rows", chunk_rows), ("partitions", 1 if partitions is None else partitions)):
         if type(value) is not int or value < 1:
             raise OptionError(
-                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default."
+                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default.", option=name
             )
-    if layout not in ("hash", "arrival"):
-        raise OptionError(
-            who, expected="layout 'hash' or 'arrival'", found=repr(layout), hint="Leave it out for 'hash'."
-        )
+    check_choice(who, "layout", layout, ("hash", "arrival"))
 
 
-def _absolute(path: str | os.PathLike[str]) -> str:
-    directory = StateDir(path)
+def _absolute(who: str, path: str | os.PathLike[str]) -> str:
+    directory = StateDir(checked_path(who, "path", path))
     return directory.root if directory.is_local else directory.uri

@@ -6,12 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
+from watersmeet.options import checked_path
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.output import check_clashes
 from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
@@ -83,19 +85,28 @@ def multiway_join(
         sources=sources,
         output=_output(sources, shared=shared, prefix=prefix),
         options=options,
-        state_dir=os.fspath(state_dir),
+        state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
     ).frame()
 
 
-def _named(inputs: Sequence[DataFrame] | Mapping[str, DataFrame], names: Sequence[str] | None) -> dict[str, DataFrame]:
+def _named(inputs: Any, names: Any) -> dict[str, DataFrame]:
     """The inputs by name, in order."""
+    if not isinstance(inputs, Mapping | Sequence) or isinstance(inputs, str | bytes):
+        raise OptionError(
+            WHO,
+            expected="inputs = a list of streaming DataFrames, or a dict that names them",
+            found=repr(inputs),
+            hint="Write for example [clicks, buys] or {'clicks': clicks, 'buys': buys}.",
+            option="inputs",
+        )
     if not MIN_INPUTS <= len(inputs) <= MAX_INPUTS:
         raise OptionError(
             WHO,
             expected=f"{MIN_INPUTS} to {MAX_INPUTS} inputs",
             found=f"{len(inputs)}",
             hint="Join more in several steps.",
+            option="inputs",
         )
     if isinstance(inputs, Mapping):
         if names is not None:
@@ -104,20 +115,32 @@ def _named(inputs: Sequence[DataFrame] | Mapping[str, DataFrame], names: Sequenc
                 expected="names only for a list of inputs",
                 found="names and a dict of inputs",
                 hint="Leave names out: the dict has them.",
+                option="names",
             )
-        return dict(inputs)
-    chosen = [f"input_{i + 1}" for i in range(len(inputs))] if names is None else list(names)
-    if isinstance(names, str) or len(chosen) != len(inputs) or len(set(chosen)) != len(chosen) or "" in chosen:
+        chosen = list(inputs)
+    elif names is None:
+        chosen = [f"input_{i + 1}" for i in range(len(inputs))]
+    else:
+        chosen = list(names) if isinstance(names, Sequence) and not isinstance(names, str) else []
+    if not (_are_names(chosen) and len(set(chosen)) == len(inputs) == len(chosen)):
         raise OptionError(
             WHO,
             expected=f"{len(inputs)} different names, one per input",
-            found=repr(names),
+            found=repr(chosen if isinstance(inputs, Mapping) else names),
             hint="Give a list such as names=['clicks', 'buys'].",
+            option="inputs" if isinstance(inputs, Mapping) else "names",
         )
-    return dict(zip(chosen, inputs, strict=True))
+    frames = dict(zip(chosen, inputs.values() if isinstance(inputs, Mapping) else inputs, strict=True))
+    for name, frame in frames.items():
+        check_streaming(WHO, name, frame, option="inputs")
+    return frames
 
 
-def _keys(on: Names | Mapping[str, Names], inputs: Mapping[str, DataFrame]) -> tuple[dict[str, list[str]], bool]:
+def _are_names(values: Sequence[object]) -> bool:
+    return all(isinstance(value, str) and value for value in values)
+
+
+def _keys(on: Any, inputs: Mapping[str, DataFrame]) -> tuple[dict[str, list[str]], bool]:
     """The key columns of each input, and whether they have the same names everywhere."""
     if isinstance(on, Mapping):
         _check_mentioned("on", on, inputs)
@@ -131,14 +154,17 @@ def _keys(on: Names | Mapping[str, Names], inputs: Mapping[str, DataFrame]) -> t
             expected="the same number of key columns, at least one, for every input",
             found=f"on={on!r}",
             hint="Give a name, a list of names, or a dict from input to its name or list of names.",
+            option="on",
         )
     session = next(iter(inputs.values())).sparkSession
     spelled = {tuple(comparable_name(session, column) for column in columns) for columns in keys.values()}
     return keys, len(spelled) == 1
 
 
-def _list(value: Names) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+def _list(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return list(value) if isinstance(value, Sequence) else []
 
 
 def _check_mentioned(option: str, value: Mapping[str, object], inputs: Mapping[str, object]) -> None:
@@ -148,16 +174,16 @@ def _check_mentioned(option: str, value: Mapping[str, object], inputs: Mapping[s
             expected=f"{option} to name the inputs {', '.join(inputs)}",
             found=", ".join(map(str, value)) or "none",
             hint=f"Give {option} one entry for every input.",
+            option=option,
         )
 
 
 def _source(name: str, frame: DataFrame, keys: Sequence[str]) -> Source:
-    check_streaming(WHO, name, frame)
     positions = [find_column(WHO, name, frame, column) for column in keys]
     return Source(name, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
 
 
-def _times(time: Names | Mapping[str, str] | None, sources: Sequence[Source]) -> dict[str, str]:
+def _times(time: Any, sources: Sequence[Source]) -> dict[str, str]:
     """The internal name of each input's time column."""
     if time is None:
         return {}
@@ -167,7 +193,7 @@ def _times(time: Names | Mapping[str, str] | None, sources: Sequence[Source]) ->
         columns = dict(time)
     elif isinstance(time, str):
         columns = dict.fromkeys(by_name, time)
-    elif len(time) == len(sources):
+    elif isinstance(time, Sequence) and len(time) == len(sources):
         columns = dict(zip(by_name, time, strict=True))
     else:
         raise OptionError(
@@ -175,6 +201,7 @@ def _times(time: Names | Mapping[str, str] | None, sources: Sequence[Source]) ->
             expected=f"{len(sources)} time columns, one per input",
             found=repr(time),
             hint="Give one name that all inputs share, a list in the order of the inputs, or a dict.",
+            option="time",
         )
     positions = {name: find_column(WHO, name, by_name[name].frame, column) for name, column in columns.items()}
     kinds = {name: by_name[name].fields[position].dataType for name, position in positions.items()}
@@ -184,6 +211,7 @@ def _times(time: Names | Mapping[str, str] | None, sources: Sequence[Source]) ->
             expected="time columns of one type: timestamp, timestamp_ntz or date",
             found=", ".join(f"{name}.{columns[name]}: {kind.simpleString()}" for name, kind in kinds.items()),
             hint="Cast them before the join, for example with to_timestamp.",
+            option="time",
         )
     return {name: internal_name(by_name[name], position) for name, position in positions.items()}
 
@@ -206,6 +234,8 @@ def _output(sources: Sequence[Source], *, shared: bool, prefix: bool) -> list[Ou
             found=", ".join(f"{column.input}.{column.field.name}" for column in clashing),
             hint="Give names=[...] or a dict of inputs, and such columns are prefixed with their input's name; or "
             "rename them before the join.",
+            column=clashing[-1].field.name,
+            input=clashing[-1].input,
         )
     columns = keys + [_prefixed(column) if column in clashing else column for column in others]
     check_clashes(WHO, columns, session)

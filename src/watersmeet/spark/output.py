@@ -41,4 +41,6 @@ def check_clashes(who: str, columns: Sequence[Output], session: SparkSession) ->
             found=", ".join(f"{column.input}.{column.field.name}" for column in clashing),
             hint=f"Rename before the join, for example "
             f"{clashing[-1].input}.withColumnRenamed({name!r}, {clashing[-1].input + '_' + name!r}).",
+            column=name,
+            input=clashing[-1].input,
         )

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError, PySparkTypeError, PySparkValueError
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError
+from watersmeet.options import check_choice
 from watersmeet.spark.promises import FIELDS
 
 Closed = Literal["both", "left", "right", "neither"]
@@ -46,8 +49,7 @@ def between(low: Any, high: Any, closed: Closed = "both") -> Column:
 
     >>> ends = hours.select(between(F.col("from"), F.col("to"), closed="left").alias("at"))  # doctest: +SKIP
     """
-    if closed not in ("both", "left", "right", "neither"):
-        raise ValueError(f"closed must be 'both', 'left', 'right' or 'neither', not {closed!r}")
+    check_choice("patterns.between", "closed", closed, ("both", "left", "right", "neither"))
     ends = (_given("between", end) for end in (low, high))
     return _struct(*ends, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
 
@@ -79,17 +81,28 @@ def anything() -> Column:
 
 def _given(pattern: str, value: Any) -> Column:
     """An argument as a column that is never null."""
+    who = f"patterns.{pattern}"
     problem = OptionError(
-        f"patterns.{pattern}",
+        who,
         expected="a value",
         found="null",
         hint="Filter such punctuations out; patterns.anything() promises everything.",
+        option=pattern,
     )
     if isinstance(value, Column):
         return F.coalesce(value, F.raise_error(F.lit(str(problem))))
     if value is None:
         raise problem
-    return F.lit(value)
+    try:
+        return F.lit(value)
+    except (PySparkTypeError, PySparkValueError, PySparkNotImplementedError, PySparkAttributeError, Py4JError) as error:
+        raise OptionError(
+            who,
+            expected="a column, or a value that Spark has a type for",
+            found=repr(value),
+            hint="Give a number, text, a date, a timestamp or a Column.",
+            option=pattern,
+        ) from error
 
 
 def _struct(low: Column | None, high: Column | None, *, low_closed: bool, high_closed: bool) -> Column:

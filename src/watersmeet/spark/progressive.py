@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from watersmeet.options import Options
+from watersmeet.options import Options, checked_path
 from watersmeet.progressive.options import Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
@@ -72,7 +72,7 @@ def progressive_join(
         sources=sources,
         output=binary_output(WHO, *sources, shared=shared),
         options=options if options.is_limited else Options(),
-        state_dir=os.fspath(state_dir),
+        state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
         tick=options.is_limited,
         clock=options.is_limited,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
+from watersmeet.options import checked_path
 from watersmeet.punctuated.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.ordering import is_ordered
@@ -26,6 +27,7 @@ from watersmeet.spark.schema import (
     common_key_types,
     find_column,
     key_pairs,
+    quoted,
 )
 
 WHO = "punctuated_join"
@@ -116,7 +118,7 @@ def punctuated_join(
     given = {"purge": purge, "scheduling": scheduling, "quota": quota, "memory": memory, "goal": goal}
     checked = PunctuatedOptions.checked(
         WHO,
-        constraints=tuple(constraints),
+        constraints=constraints,
         purge_after=purge_after,
         on_violation=on_violation,
         propagate=propagate,
@@ -124,7 +126,7 @@ def punctuated_join(
         idle_pages=idle_pages,
         **{name: value for name, value in given.items() if value is not None},
     )
-    all_sources = _with_punctuations(sources, dict(punctuations or {}), key_types)
+    all_sources = _with_punctuations(sources, punctuations, key_types)
     rows = all_sources[:2]
     resolved = tuple(_resolved(constraint, rows, key_types) for constraint in checked.constraints)
     options = checked.model_copy(update={"constraints": resolved})
@@ -140,7 +142,7 @@ def punctuated_join(
         sources=all_sources,
         output=output,
         options=options,
-        state_dir=os.fspath(state_dir),
+        state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
         tick=options.memory is not None or options.purge == "batch" or options.quota is not None,
         extra_output=extra,
@@ -148,7 +150,7 @@ def punctuated_join(
     if propagate is None:
         return joined
     # Only here is it known which partition says a pattern that every partition must say.
-    column = F.col(f"`{propagate}`")
+    column = quoted(propagate)
     return joined.withColumn(propagate, F.when(column.isNotNull(), column.withField("part", F.spark_partition_id())))
 
 
@@ -188,6 +190,9 @@ def _sequence(name: str, source: Source) -> str:
             expected="a sequence column that is a number, a date or a timestamp",
             found=f"{source.name}.{name}: {kind.simpleString()}",
             hint="Name a column by which the rows of a micro-batch can be put in order.",
+            option="constraints",
+            column=name,
+            input=source.name,
         )
     return internal_name(source, position)
 
@@ -200,6 +205,8 @@ def _ordered_key(constraint: Ordered, source: Source, key_types: Sequence[T.Data
             expected="Ordered(..., key=...) to name the key column that is in order",
             found=f"no key, and the key columns {', '.join(names)}",
             hint=f"For example Ordered({source.name!r}, key={names[0]!r}).",
+            option="constraints",
+            input=source.name,
         )
     index = 0
     if constraint.key is not None:
@@ -210,6 +217,9 @@ def _ordered_key(constraint: Ordered, source: Source, key_types: Sequence[T.Data
                 expected=f"Ordered(key=...) to name a key column: {', '.join(names)}",
                 found=repr(constraint.key),
                 hint="Name one of the columns in on.",
+                option="constraints",
+                column=constraint.key,
+                input=source.name,
             )
         index = source.keys.index(position)
     if not is_ordered(arrow_type(key_types[index])):
@@ -218,23 +228,33 @@ def _ordered_key(constraint: Ordered, source: Source, key_types: Sequence[T.Data
             expected="Ordered on a key of numbers, decimals of up to 18 digits, booleans, times, strings or binary",
             found=f"{source.name}.{names[index]}: {key_types[index].simpleString()}",
             hint="Cast the key, or leave the constraint out.",
+            option="constraints",
+            column=names[index],
+            input=source.name,
         )
     return index
 
 
-def _with_punctuations(
-    sources: list[Source], punctuations: dict[str, Punctuations], key_types: Sequence[T.DataType]
-) -> list[Source]:
+def _with_punctuations(sources: list[Source], punctuations: Any, key_types: Sequence[T.DataType]) -> list[Source]:
     """The sources with their punctuations: marked in the rows, or as sources of their own."""
     by_name = {source.name: source for source in sources}
     own = []
-    for name, given in punctuations.items():
+    if not isinstance(punctuations, Mapping | None):
+        raise OptionError(
+            WHO,
+            expected="punctuations = a dict from input to where its punctuations come from",
+            found=repr(punctuations),
+            hint="Write for example {'right': PunctuationRows('is_end')}.",
+            option="punctuations",
+        )
+    for name, given in (punctuations or {}).items():
         if name not in by_name:
             raise OptionError(
                 WHO,
                 expected="punctuations for the inputs 'left' and 'right'",
                 found=repr(name),
                 hint="Name the input, not the DataFrame.",
+                option="punctuations",
             )
         if isinstance(given, PunctuationRows):
             by_name[name] = _marked(by_name[name], given.column, key_types)
@@ -243,9 +263,10 @@ def _with_punctuations(
         else:
             raise OptionError(
                 WHO,
-                expected="PunctuationRows(column) or a streaming DataFrame",
+                expected="punctuations to be PunctuationRows(column) or a streaming DataFrame",
                 found=f"{type(given).__name__} for {name!r}",
                 hint="Mark the punctuations in the input's rows, or send them as a stream of their own.",
+                option="punctuations",
             )
     return [by_name["left"], by_name["right"], *own]
 
@@ -264,8 +285,11 @@ def _marked(source: Source, name: str, key_types: Sequence[T.DataType]) -> Sourc
             expected="PunctuationRows to name a boolean column, or one that propagate= has written",
             found=f"{source.name}.{name}: {kind.simpleString()}",
             hint="Add a column that is true in punctuations and false in rows.",
+            option="punctuations",
+            column=name,
+            input=source.name,
         )
-    column = F.col(f"`{source.fields[position].name}`")
+    column = quoted(source.fields[position].name)
     ends = []
     for field, key_type in zip(kind.fields, key_types, strict=False):
         promised = Promised(WHO, f"{source.name}.{field.name}", key_type)
@@ -282,15 +306,15 @@ def _marked(source: Source, name: str, key_types: Sequence[T.DataType]) -> Sourc
 
 def _separate(source: Source, frame: DataFrame, key_types: Sequence[T.DataType]) -> Source:
     """A stream of punctuations in the layout of the operator."""
-    check_streaming(WHO, f"punctuations of {source.name}", frame)
+    check_streaming(WHO, f"punctuations of {source.name}", frame, option="punctuations")
     values, ends = [], []
     for position, key_type in zip(source.keys, key_types, strict=True):
         name = source.fields[position].name
         at = find_column(WHO, f"punctuations of {source.name}", frame, name)
-        kind, column = frame.schema.fields[at].dataType, F.col(f"`{frame.columns[at]}`")
+        kind, column = frame.schema.fields[at].dataType, quoted(frame.columns[at])
         promised = Promised(WHO, f"{source.name}.{name}", key_type)
         if isinstance(kind, T.ArrayType):  # a set of values is as many punctuations
-            others = [F.col(f"`{c}`") for i, c in enumerate(frame.columns) if i != at]
+            others = [quoted(c) for i, c in enumerate(frame.columns) if i != at]
             frame = frame.select(*others, F.explode(promised.set(column, kind)).alias(frame.columns[at]))
             kind = kind.elementType
         if isinstance(kind, T.StructType):
@@ -313,6 +337,8 @@ def _pattern_type(name: str, kind: T.DataType) -> T.StructType:
             expected=f"a pattern for {name!r}: a value, an array of values, or a struct of {', '.join(FIELDS)}",
             found=kind.simpleString(),
             hint="Build it with watersmeet.patterns.",
+            option="punctuations",
+            column=name,
         )
     return kind
 
@@ -327,6 +353,9 @@ def _ordered_pattern_type(source: Source, name: str, kind: T.DataType, key_type:
             expected=f"single values as punctuations of {source.name}.{name}",
             found=f"patterns on a key of type {key_type.simpleString()}, which has no order here",
             hint="Send the values themselves, or cast the key.",
+            option="punctuations",
+            column=name,
+            input=source.name,
         )
     return kind
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.errors import ColumnError, KeyTypeError, NotStreamingError
+from watersmeet.errors import ColumnError, KeyTypeError, NotStreamingError, OptionError
 
 _ATOMIC: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -108,8 +109,26 @@ class Source:
         return self.payload[: len(self.payload) - self.marked]
 
 
-def check_streaming(who: str, name: str, frame: DataFrame) -> None:
-    """Refuse a batch DataFrame."""
+def quoted(name: str) -> Column:
+    """The column of that name, whatever characters it has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def check_frame(who: str, option: str, frame: object) -> None:
+    """Refuse what is not a DataFrame at all."""
+    if not isinstance(frame, DataFrame):
+        raise OptionError(
+            who,
+            expected=f"{option} = a DataFrame",
+            found=repr(frame),
+            hint="Give the DataFrame itself, not its name or path.",
+            option=option,
+        )
+
+
+def check_streaming(who: str, name: str, frame: DataFrame, option: str | None = None) -> None:
+    """Refuse what is not a streaming DataFrame; `option` is the parameter, if it has another name than the input."""
+    check_frame(who, option or name, frame)
     if not frame.isStreaming:
         raise NotStreamingError(
             who,
@@ -117,6 +136,8 @@ def check_streaming(who: str, name: str, frame: DataFrame) -> None:
             found="a batch DataFrame",
             hint="Read it with spark.readStream; for a table that does not change use semi_stream_join or a plain "
             "join.",
+            option=option or name,
+            input=name,
         )
 
 
@@ -126,8 +147,16 @@ def comparable_name(session: SparkSession, name: str) -> str:
     return name if sensitive else name.lower()
 
 
-def find_column(who: str, name: str, frame: DataFrame, column: str) -> int:
+def find_column(who: str, name: str, frame: DataFrame, column: Any) -> int:
     """The position of a column; names are compared as Spark does."""
+    if not isinstance(column, str):
+        raise ColumnError(
+            who,
+            expected=f"the name of a column of input {name!r}",
+            found=repr(column),
+            hint="Give its name as text, not the column itself.",
+            input=name,
+        )
     session = frame.sparkSession
     wanted = comparable_name(session, column)
     found = [i for i, have in enumerate(frame.columns) if comparable_name(session, have) == wanted]
@@ -140,26 +169,33 @@ def find_column(who: str, name: str, frame: DataFrame, column: str) -> int:
         expected=f"one column {column!r} in input {name!r}",
         found=f"{len(found)} columns of that name" if found else f"the columns {', '.join(frame.columns)}",
         hint=hint,
+        column=column,
+        input=name,
     )
 
 
-def key_pairs(who: str, on: str | Sequence[str | tuple[str, str]]) -> tuple[list[tuple[str, str]], bool]:
+def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
     """`on` as pairs of names, and whether every key has one name on both sides (then it is one output column)."""
     if isinstance(on, str):
         return [(on, on)], True
-    items = list(on)
-    if len(items) == 2 and isinstance(on, tuple) and all(isinstance(item, str) for item in items):
+    items = list(on) if isinstance(on, Sequence) else []
+    if len(items) == 2 and isinstance(on, tuple) and _are_text(items):
         return [(str(items[0]), str(items[1]))], False
-    if items and all(isinstance(item, str) for item in items):
+    if items and _are_text(items):
         return [(str(item), str(item)) for item in items], True
-    if items and all(isinstance(item, tuple) and len(item) == 2 for item in items):
+    if items and all(isinstance(item, tuple) and len(item) == 2 and _are_text(item) for item in items):
         return [(str(item[0]), str(item[1])) for item in items], False
     raise ColumnError(
         who,
         expected="on = a column name, a list of names, or pairs (left name, right name)",
         found=repr(on),
         hint="Write for example on='id', on=['a', 'b'] or on=[('order_id', 'id')].",
+        option="on",
     )
+
+
+def _are_text(items: Sequence[object]) -> bool:
+    return all(isinstance(item, str) for item in items)
 
 
 def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
@@ -172,9 +208,14 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
             f"{source.name}.{field.name}: {field.dataType.simpleString()}"
             for source, field in zip(sources, fields, strict=True)
         )
+        about = {"column": fields[0].name, "option": "on"}
         if not all(isinstance(kind, _KEYS) for kind in kinds):
             raise KeyTypeError(
-                who, expected="key columns of atomic types", found=where, hint="Join on a column derived from it."
+                who,
+                expected="key columns of atomic types",
+                found=where,
+                hint="Join on a column derived from it.",
+                **about,
             )
         if any(isinstance(kind, T.StringType) and kind.collation != "UTF8_BINARY" for kind in kinds):
             raise KeyTypeError(
@@ -182,6 +223,7 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
                 expected="string keys with the collation UTF8_BINARY",
                 found=where,
                 hint="Join on a normalised copy of the column, for example lower(name).",
+                **about,
             )
         if all(kind == kinds[0] for kind in kinds):
             result.append(kinds[0])
@@ -195,6 +237,7 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
                 expected="key columns of one type (whole numbers may differ in width)",
                 found=where,
                 hint="Cast one of them so that the types agree.",
+                **about,
             )
     return result
 

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.control import send_signal
-from watersmeet.errors import OptionError, PlanError
+from watersmeet.errors import PlanError
+from watersmeet.options import check_choice, checked_path
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
@@ -55,9 +56,9 @@ def semi_stream_join(
     >>> joined = wm.semi_stream_join(sales, "masters/parts", on="part_id", state_dir="state/sales")  # doctest: +SKIP
     """
     check_streaming(WHO, STREAM, stream)
-    if idle not in ("work", "sleep"):
-        raise OptionError(WHO, expected="idle 'work' or 'sleep'", found=repr(idle), hint="Leave it out for 'work'.")
+    check_choice(WHO, "idle", idle, ("work", "sleep"))
     pairs, shared = key_pairs(WHO, on)
+    state_dir = checked_path(WHO, "state_dir", state_dir)
     home = StateDir(state_dir)
     table = _table(master, [right for _, right in pairs], home)
     newest = table.latest()
@@ -82,7 +83,7 @@ def semi_stream_join(
     left = Source(STREAM, stream, keys, [i for i in range(len(stream.columns)) if i not in keys])
     right = _master_source(stream, description, [name for _, name in pairs])
     columns = binary_output(WHO, left, right, shared=shared)
-    outer = how == "left"
+    outer = options.how == "left"
     frame = Binding(
         who=WHO,
         operator="semi_stream",
@@ -94,7 +95,7 @@ def semi_stream_join(
             if column.input == MASTER
         ],
         options=options,
-        state_dir=os.fspath(state_dir),
+        state_dir=state_dir,
         partitions=description.partitions,
         tick=idle == "work",
         keep_null_keys=outer,
@@ -107,13 +108,14 @@ def semi_stream_join(
 
 def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir) -> MasterTable:
     if not isinstance(master, DataFrame):
-        return MasterTable(os.fspath(master))
+        return MasterTable(checked_path(WHO, "master", master))
     if master.isStreaming:
         raise PlanError(
             WHO,
             expected="a path or a batch DataFrame as the master table",
             found="a streaming DataFrame",
             hint="Use progressive_join or window_join for two streams.",
+            option="master",
         )
     path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
     table = MasterTable(path)
@@ -139,6 +141,7 @@ def _check_table(
             expected=f"a join on {', '.join(description.keys)}, which the table was prepared for",
             found=f"on {', '.join(keys)}",
             hint="Join on those columns in that order, or prepare the table again with another `on`.",
+            option="on",
         )
     if options.policy == "aligned" and layout != "hash":
         raise PlanError(
@@ -146,6 +149,7 @@ def _check_table(
             expected="chunks that are ranges of the key hash, for policy='aligned'",
             found=f"layout={layout!r}",
             hint="Prepare the table with layout='hash', or choose policy='ssbj' or 'mesh'.",
+            option="policy",
         )
 
 

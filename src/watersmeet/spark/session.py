@@ -7,7 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
+
+from watersmeet.options import Options
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -24,6 +27,13 @@ JOIN_SETTINGS = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
 }
+
+
+class _SessionOptions(Options):
+    app_name: StrictStr = Field(min_length=1)
+    cores: int | None = Field(ge=1)
+    partitions: int | None = Field(ge=1)
+    config: Mapping[str, str] | None
 
 
 def default_partitions(session: SparkSession) -> int:
@@ -53,6 +63,7 @@ def local_session(
     >>> import watersmeet as wm
     >>> spark = wm.local_session(cores=2)  # doctest: +SKIP
     """
+    _SessionOptions.checked("local_session", app_name=app_name, cores=cores, partitions=partitions, config=config)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     java_home = Path(sys.prefix, "java_home")  # left by the project's own set-up

@@ -20,6 +20,7 @@ from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.runtime import run_batch
+from watersmeet.spark.failure import reported
 from watersmeet.spark_hash import key_of_hash
 from watersmeet.state.directory import StateDir
 
@@ -35,15 +36,22 @@ def task_function(job: str) -> BatchFunction:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            from watersmeet.spark.task import run_task
+            from watersmeet.spark.task import run_reported
         except ImportError as error:
+            import json
             import sys
 
-            raise ImportError(
-                f"the Spark worker running {sys.executable} cannot load Watersmeet ({error}): install watersmeet in "
-                "the workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at an environment that has it"
-            ) from error
-        yield from run_task(job, batches)
+            said = {
+                "who": f"{json.loads(job)['who']}, the Spark worker running {sys.executable}",
+                "expected": "an installed Watersmeet",
+                "found": f"none that can be loaded ({error})",
+                "hint": "Install watersmeet in the workers' Python, or point PYSPARK_PYTHON (spark.pyspark.python) at "
+                "an environment that has it.",
+            }
+            failure = ImportError("{who}: expected {expected}, found {found}. {hint}".format(**said))
+            failure.add_note("watersmeet-error: " + json.dumps({"error": "WorkerSetupError", **said}))
+            raise failure from error
+        yield from run_reported(job, batches)
 
     return run
 
@@ -78,6 +86,12 @@ class Position:
             session=str(context.getLocalProperty("spark.jobGroup.id")),
             attempt=str(context.taskAttemptId()),
         )
+
+
+def run_reported(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`run_task`, with errors of ours in the form in which they reach the user (see `failure`)."""
+    with reported(json.loads(text)["who"]):
+        yield from run_task(text, batches)
 
 
 def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

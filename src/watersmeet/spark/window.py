@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
-from watersmeet.options import Options, parse_duration
+from watersmeet.options import Duration, Options, checked_path
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, find_column, key_pairs
@@ -80,7 +82,6 @@ def window_join(
     """
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
-    estimated = on_overload == "shed" and service_rate is None
     options = WindowOptions.checked(
         WHO,
         window=window,
@@ -92,20 +93,23 @@ def window_join(
         on_overload=on_overload,
         shedding=shedding,
         memory_split=memory_split,
-        costs=_spark_costs() if algorithm == "auto" else None,
-        cores=left.sparkSession.sparkContext.defaultParallelism if estimated else None,
     )
-    columns = None if options.time is None else _time_columns(sources, options.time)
-    options = options.model_copy(update={"time_columns": columns})
+    estimated = options.on_overload == "shed" and options.service_rate is None
+    filled_in = {
+        "time_columns": None if options.time is None else _time_columns(sources, options.time),
+        "costs": _spark_costs() if options.algorithm == "auto" else None,
+        "cores": left.sparkSession.sparkContext.defaultParallelism if estimated else None,
+    }
+    options = options.model_copy(update=filled_in)
     return Binding(
         who=WHO,
         operator="window",
         sources=sources,
         output=binary_output(WHO, *sources, shared=shared),
         options=options,
-        state_dir=os.fspath(state_dir),
+        state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
-        clock=options.time is None or on_overload != "keep",
+        clock=options.time is None or options.on_overload != "keep",
     ).frame()
 
 
@@ -127,6 +131,7 @@ def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[st
             expected="time columns of type timestamp or timestamp_ntz",
             found=found,
             hint="Cast them, for example with to_timestamp.",
+            option="time",
         )
     if kinds[0] != kinds[1]:
         raise ColumnError(
@@ -134,16 +139,21 @@ def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[st
             expected="both time columns with a time zone or both without",
             found=found,
             hint="Cast one of them: what a time without a zone means depends on the session's time zone.",
+            option="time",
         )
     left, right = (internal_name(source, position) for source, position in zip(sources, positions, strict=True))
     return left, right
 
 
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Length = Annotated[Duration, Field(gt=0)]
+
+
 class _ExplainOptions(Options):
-    window: tuple[float, float]
-    rates: tuple[float, float]
-    distinct_keys: tuple[float, float]
-    trigger: float
+    window: tuple[_Length, _Length]
+    rates: tuple[_Positive, _Positive]
+    distinct_keys: tuple[_Positive, _Positive]
+    trigger: _Length
 
 
 def explain_window_join(
@@ -167,26 +177,35 @@ def explain_window_join(
     'HH'
     """
     who = "explain_window_join"
-    costs = costs or _spark_costs()
+    if costs is None:
+        costs = _spark_costs()
+    elif not isinstance(costs, KernelCosts):
+        raise OptionError(
+            who,
+            expected="costs = KernelCosts",
+            found=repr(costs),
+            hint="Leave it out for those of this machine.",
+            option="costs",
+        )
     if state_dir is not None:
-        explanation = explain_state(StateDir(state_dir), costs)
+        explanation = explain_state(StateDir(checked_path(who, "state_dir", state_dir)), costs)
         if explanation is None:
             raise OptionError(
                 who,
                 expected="the state directory of a window join that has run",
                 found=f"no version in {os.fspath(state_dir)}",
                 hint="Run a micro-batch first, or give window, rates and distinct_keys.",
+                option="state_dir",
             )
     else:
         both = window if isinstance(window, tuple | list) else (window, window)
         asked = _ExplainOptions.checked(
             who,
-            window=tuple(parse_duration(length) for length in both),
+            window=both,
             rates=rates,
             distinct_keys=distinct_keys,
-            trigger=parse_duration(trigger),
+            trigger=trigger,
         )
-        lengths = (round(asked.window[0]), round(asked.window[1]))
-        explanation = explain_rates(lengths, asked.rates, asked.distinct_keys, round(asked.trigger), costs)
+        explanation = explain_rates(asked.window, asked.rates, asked.distinct_keys, asked.trigger, costs)
     print(explanation)
     return explanation

@@ -139,3 +139,20 @@ def test_signals_that_come_together_are_one_and_a_later_one_ends_the_run_at_once
     handlers[signal.SIGTERM](signal.SIGTERM, None)  # the same request, sent to the group as well
     with pytest.raises(KeyboardInterrupt):
         handlers[signal.SIGINT](signal.SIGINT, None)
+
+
+def test_check_looks_at_the_places_without_touching_them(good: Path) -> None:
+    (good.parent / "file").write_text("")
+    wrong = GOOD.replace("out/joined", "file/joined").replace("memory:", "memry:")
+    good.write_text(wrong + "work_dir: file/work\nstate_dir: nowhere://x\n")
+    result = runner.invoke(app, ["check", "--no-spark", str(good)])
+    assert result.exit_code == 2
+    folder = good.parent.resolve()
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"{good}:17: join.memry: unknown key; did you mean 'memory'?"
+    assert lines[1].startswith(f"{good}:23: state_dir: state directory nowhere://x: expected a path, or a URI that")
+    assert lines[2:] == [
+        f"{good}:22: work_dir: {folder}/file/work cannot be written: {folder}/file is not a directory",
+        f"{good}:19: sink.path: {folder}/file/joined cannot be written: {folder}/file is not a directory",
+    ]
+    assert sorted(path.name for path in good.parent.iterdir()) == ["file", "pipeline.yaml"]

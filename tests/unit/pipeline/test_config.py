@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.unit.pipeline.conftest import GOOD
 
-from watersmeet.pipeline.config import from_dict, load
+from watersmeet.pipeline.config import draft, from_dict, load
 from watersmeet.pipeline.families import FAMILIES
-from watersmeet.pipeline.problems import PipelineError
+from watersmeet.pipeline.problems import PipelineError, dotted
 
 
 def test_a_good_file(good: Path) -> None:
@@ -40,7 +40,6 @@ def test_a_good_file(good: Path) -> None:
         ("  right: payments\n", "  right: orders\n", 8, "payments: is not used"),
         ("  memory: 256 MB", "  memry: 256 MB", 17, "unknown key; did you mean 'memory'?"),
         ("  memory: 256 MB", "  memory: 256 parsecs", 17, "is not a size"),
-        ("  memory: 256 MB", "  memory: 3", 12, "smaller than one page"),
         ("  policy: rpj", "  policy: rjp", 18, "'rpj'"),
         ("  on: order_id", "  on: 7", 16, "on"),
         ("sink: {format: parquet, path: out/joined}", "sink: {path: out/joined}", 19, "give format"),
@@ -143,3 +142,40 @@ def test_a_wrong_option_of_a_wrongly_wired_join_is_found_too() -> None:
         from_dict({**data, "join": {"operator": "semi-stream", "stream": "a", "on": "k", "max_delay": 0}})
     assert "master_path" in str(caught.value)
     assert "join.max_delay" in str(caught.value)
+
+
+def test_nothing_hides_anything_else(good: Path) -> None:
+    """A key twice, a reference that cannot be resolved, an unknown key, a wrong option, a source that is not there."""
+    text = (
+        GOOD.replace("  left: orders", "  left: ordrs").replace("256 MB", "1 X").replace("finish:", "finsh: x\nfinish:")
+    )
+    text = text.replace("{maxFilesPerTrigger: 1}", "{maxFilesPerTrigger: '${NOT_SET_ANYWHERE}'}")
+    text = text.replace("    path: data/payments", "    path: data/payments\n    path: data/again")
+    text = text.replace("{processing_time: 2 seconds}", "{processing_time: 2 seconds, once: true}")
+    good.write_text(text.replace("    format: parquet\n    path: data/orders", "    format: rate\n    tabel: 1"))
+    with pytest.raises(PipelineError) as caught:
+        load(good)
+    assert [(problem.line, dotted(problem.path)) for problem in caught.value.problems] == [
+        (5, "sources.orders.tabel"),
+        (7, "sources.orders.options.maxFilesPerTrigger"),
+        (11, "sources.payments.path"),
+        (15, "join.left"),
+        (18, "join.memory"),
+        (21, "trigger"),
+        (22, "finsh"),
+    ]
+    loaded = draft(good)
+    assert [str(problem) for problem in loaded.problems] == str(caught.value).splitlines()
+    assert (dict(loaded.parts.sources), loaded.parts.join) == ({}, None)
+    assert loaded.parts.wiring is not None
+    assert loaded.parts.sink is not None
+
+
+def test_a_source_is_checked_as_a_whole_although_a_key_is_unknown(good: Path) -> None:
+    good.write_text(GOOD.replace("    path: data/orders", "    zzz: 1"))
+    with pytest.raises(PipelineError) as caught:
+        load(good)
+    assert [problem.message.split(";")[0] for problem in caught.value.problems] == [
+        "format parquet needs a path",
+        "unknown key",
+    ]

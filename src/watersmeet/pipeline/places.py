@@ -1,0 +1,51 @@
+"""The directories of a pipeline, looked at before it runs. Nothing is created: a check leaves no traces."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from watersmeet.errors import StateDirError
+from watersmeet.pipeline.config import LoadedPipeline
+from watersmeet.pipeline.lag import FILE_FORMATS
+from watersmeet.pipeline.problems import Path as Place
+from watersmeet.pipeline.problems import PipelineError, Problem
+from watersmeet.pipeline.run import check_sink
+from watersmeet.state.directory import StateDir
+
+
+def place_problems(loaded: LoadedPipeline) -> list[Problem]:
+    """What is wrong with the places for state, checkpoint and results."""
+    pipeline, sink = loaded.pipeline, loaded.parts.sink
+    wanted = {"state_dir": loaded.state_dir, "checkpoint": loaded.checkpoint}
+    places = {(name if getattr(pipeline, name) else "work_dir",): path for name, path in wanted.items()}
+    if "work_dir" in {place for (place,) in places}:
+        places["work_dir",] = loaded.resolve(pipeline.work_dir)
+    found: list[tuple[str | None, Place]] = [(_reason(path), place) for place, path in places.items()]
+    if sink is not None and sink.path and sink.format in FILE_FORMATS:
+        found.append((_reason(loaded.resolve(sink.path)), ("sink", "path")))
+    problems = [loaded.problem(reason, place) for reason, place in found if reason]
+    if sink is not None:
+        try:
+            check_sink(loaded)
+        except PipelineError as error:
+            problems += error.problems
+    return problems
+
+
+def _reason(path: str) -> str | None:
+    """Why nothing can be written to a path, as far as it can be seen from here."""
+    if "://" in path and not path.startswith("file:"):
+        try:
+            StateDir(path)
+        except StateDirError as error:
+            return str(error)
+        return None
+    there = Path(path.removeprefix("file://").removeprefix("file:"))
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return f"{path} cannot be written: {there} is not a directory"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{path} cannot be written: no permission to write to {there}"
+    return None

@@ -1,0 +1,85 @@
+"""Errors on their way from a Spark task to the user.
+
+A Python worker sends the text of an exception, and Spark wraps it into the text of its own:
+
+    task      BrokenPromiseError  ->  "watersmeet.errors.BrokenPromiseError: <the sentence>"
+                                      "watersmeet-error: <the same as JSON>"
+    driver    StreamingQueryException: ... that text ...  ->  `error(query)`  ->  BrokenPromiseError
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from watersmeet.errors import OptionError, WatersmeetError, find_error, named
+
+# Spark's `spark.sql.execution.pyspark.udf.hideTraceback.enabled` reaches a Python worker under this name.
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+
+
+@contextmanager
+def reported(who: str) -> Iterator[None]:
+    """Around the work of a task: an error of ours leaves it under the name of the public function, its sentence first.
+
+    Other exceptions leave with their traceback: they are defects, and it says where.
+    """
+    try:
+        yield
+    except WatersmeetError as error:
+        # Else the frames of PySpark's worker come before the sentence. The setting ends with this process: PySpark
+        # does not use a worker again in which a task has failed.
+        os.environ[_HIDE_TRACEBACK] = "1"
+        sent = named(error, who).with_traceback(None)
+        sent.add_note(sent.as_line())
+        raise sent from None
+
+
+def error(failed: Any) -> WatersmeetError | None:
+    """Why a query failed, as the exception that the join raised in its task.
+
+    Args:
+        failed: A streaming query, or the exception that `awaitTermination`, an action or `foreachBatch` raised. Spark
+            Connect's are as good.
+
+    Returns:
+        The exception, of its own class, with `who`, `expected`, `found`, `hint` and, where they apply, `option`,
+        `column` and `input`. None if the query has not failed, or not because of a join: then `query.exception()` has
+        all that Spark knows.
+
+    >>> import watersmeet as wm
+    >>> try:  # doctest: +SKIP
+    ...     query.awaitTermination()
+    ... except StreamingQueryException as failure:
+    ...     raise wm.error(failure) or failure  # doctest: +SKIP
+    """
+    if isinstance(failed, BaseException):
+        return _cause(failed)
+    ask = getattr(failed, "exception", None)  # classic and Connect have no class in common
+    if not callable(ask):
+        raise OptionError(
+            "error",
+            expected="failed = a streaming query or an exception",
+            found=repr(failed),
+            hint="Give what start() returned, or what awaitTermination raised.",
+            option="failed",
+        )
+    exception = ask()
+    return None if exception is None else _cause(exception)
+
+
+def _cause(exception: BaseException) -> WatersmeetError | None:
+    """The first error of ours in a chain of exceptions."""
+    pending: BaseException | None = exception
+    seen: set[int] = set()
+    while pending is not None and id(pending) not in seen:
+        if isinstance(pending, WatersmeetError):
+            return pending
+        found = find_error(str(pending))
+        if found is not None:
+            return found
+        seen.add(id(pending))
+        pending = pending.__cause__ or pending.__context__
+    return None
