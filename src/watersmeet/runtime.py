@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter, time
 
 import pyarrow as pa
 
@@ -74,6 +74,6 @@ def run_batch(
     )
     runs = [space.store(run) for run in state.runs]
     timings["store"] = perf_counter() - started
-    store.commit(after, runs, space, operator.metrics, timings, batch.time)
+    store.commit(after, runs, space, operator.metrics, timings, batch.time or int(time() * 1e6))
     store.collect(batch.number)
     yield from held

@@ -186,12 +186,15 @@ class PartitionStore:
         space: FileSpace,
         metrics: Metrics,
         timings: dict[str, float],
-        clock: int,
+        time: int,
     ) -> Manifest:
-        """Write the runs that have no file yet, then the manifest: from then on the version exists."""
+        """Write the runs that have no file yet, then the manifest: from then on the version exists.
+
+        `time` and `timings` come from the wall clock: they are recorded beside what the digest covers.
+        """
         stored = [space.store(run) for run in runs]
         deterministic = metrics.as_dict()
-        entry = {"batch": manifest.version, "time": clock, **deterministic, "timings": timings}
+        entry = {"batch": manifest.version, "time": time, **deterministic, "timings": timings}
         entry["resident_bytes"] = sum(run.nbytes for run in stored if run.tier == "resident")
         entry["spilled_bytes"] = sum(run.nbytes for run in stored if run.tier == "spilled")
         entry["state_rows"] = sum(run.rows for run in stored)
@@ -200,8 +203,8 @@ class PartitionStore:
         earlier = self._earlier(manifest.version)
         if earlier is not None:
             manifest.repeats = self._repeats(manifest, earlier)
-            if earlier.digest == manifest.digest:  # the next batch may have read these timings already: they stay
-                entry["timings"] = dict(earlier.history[-1]["timings"])
+            if earlier.digest == manifest.digest:  # the next batch may have read these already: they stay
+                entry |= {name: earlier.history[-1][name] for name in ("time", "timings")}
         entry["repeats"] = manifest.repeats
         if manifest.history and manifest.history[0]["batch"] // SEGMENT != manifest.version // SEGMENT:
             manifest.history = []
