@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import PlanError
 from watersmeet.pipeline.config import Columns, LoadedPipeline, SourceConfig
+from watersmeet.pipeline.names import InputNames
 from watersmeet.pipeline.problems import Path, PipelineError
 from watersmeet.pipeline.wiring import Site
 
@@ -103,7 +104,9 @@ def _blamed_on(loaded: LoadedPipeline, place: Path) -> Iterator[None]:
     except PipelineError:
         raise
     except PlanError as error:
-        raise PipelineError([loaded.problem(str(error), _place_named(loaded, place, str(error)))]) from error
+        names = InputNames(loaded.pipeline.join.wiring.sources())
+        problem = loaded.problem(names.in_text(str(error)), _place_named(loaded, place, str(error)))
+        raise PipelineError([problem]) from error
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineError([loaded.problem(first_lines(error), place)]) from error
 
