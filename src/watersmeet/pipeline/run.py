@@ -180,6 +180,7 @@ class Run:
         for report in news:
             if "addBatch" in report["durationMs"]:
                 self._reported = max(self._reported, int(report["batchId"]))
+                self._lags.forget()
             if self._lags.take(report):
                 self._drain.saw_rows()
             else:

@@ -3,24 +3,12 @@
 import re
 from pathlib import Path
 
-import yaml
 from typer.main import get_command
 
 from watersmeet.cli import app
-from watersmeet.pipeline.config import from_dict
-from watersmeet.pipeline.document import Document
 from watersmeet.pipeline.families import FAMILIES
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-
-
-def test_the_pipeline_of_the_tutorial_is_valid() -> None:
-    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
-    whole, trigger, join = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    pipeline = Document(whole, "tutorial.md").data
-    assert from_dict(pipeline).pipeline.name == "orders-shipped"
-    assert from_dict({**pipeline, **yaml.safe_load(trigger)}).pipeline.finish == "never"
-    assert from_dict({**pipeline, **Document(join, "tutorial.md").data}).pipeline.join.memory == 256_000_000
 
 
 def test_every_command_has_its_section() -> None:

@@ -45,7 +45,7 @@ def state(tmp_path: Path) -> StateDir:
     directory.create()
     plan = make_plan("symmetric", ("left", "right"), {})
     register_join("test", directory, plan)
-    run_stored(plan, random_script(1, inputs=("left", "right"), batches=3, end=False), directory)
+    run_stored(plan, random_script(1, inputs=("left", "right"), batches=3, idle_share=0.0, end=False), directory)
     return directory
 
 
