@@ -103,7 +103,7 @@ class PlainDisplay(_Base):
         self._line(
             f"{snapshot.elapsed:7.1f}s {snapshot.phase} batch {_batch(snapshot)}: {inputs}; "
             f"{snapshot.results:,} results ({snapshot.result_rate:,.0f}/s); {_memory(snapshot)}; {snapshot.doing}"
-            + (f"; left: {snapshot.remaining}" if snapshot.remaining else "")
+            + (f"; to do: {snapshot.remaining}" if snapshot.remaining else "")
         )
 
     def say(self, message: str) -> None:
@@ -160,7 +160,7 @@ def render(snapshot: Snapshot) -> Panel:
     facts.add_row(Text("now", style="bold"), snapshot.doing)
     facts.add_row(Text("batch", style="bold"), _batch(snapshot))
     if snapshot.remaining:
-        facts.add_row(Text("left", style="bold"), snapshot.remaining)
+        facts.add_row(Text("to do", style="bold"), snapshot.remaining)
     return Panel(Group(inputs, "", facts), title=f"{snapshot.name}: {snapshot.phase}, {snapshot.elapsed:.0f} s")
 
 

@@ -17,6 +17,7 @@ from watersmeet.pipeline.progress import (
     Snapshot,
     doing,
     format_bytes,
+    format_duration,
 )
 from watersmeet.state.directory import StateDir
 from watersmeet.testing.arrivals import make_plan, random_script
@@ -173,6 +174,13 @@ def test_what_the_operator_does() -> None:
     assert doing("reading", record) == "idle: md-task x2, flush"
     record.rows_in["left"] = 1
     assert doing("reading", record).startswith("arrival")
+
+
+def test_durations_for_people() -> None:
+    lengths = (0, 7, 1_500, 20_000, 1_000_000, 630_000_000, 600_000_000, 7_200_000_000, 172_800_000_000)
+    assert [format_duration(length) for length in lengths] == [
+        "0 s", "7 us", "1500 us", "20 ms", "1 s", "630 s", "10 min", "2 h", "2 d",
+    ]  # fmt: skip
 
 
 def test_sizes_for_people() -> None:
