@@ -31,6 +31,8 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     yield spark
     spark.sparkContext.setLogLevel("ERROR")
     for name, value in dict(spark.conf.getAll).items():
+        if not spark.conf.isModifiable(name):
+            continue
         if name not in settings:
             spark.conf.unset(name)
         elif value != settings[name]:

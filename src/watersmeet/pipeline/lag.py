@@ -15,7 +15,15 @@ from typing import Any
 
 _LOG = re.compile(r"(\d+)(\.compact)?$")
 _BATCH = re.compile(r'"batchId":(\d+)')
+# With one of these options (in lower case) Spark reads other files of a folder than it does without.
+_CHOOSING = frozenset({"pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup", "filenameonly"})
 FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "binaryFile", "xml"})
+
+
+def has_file_lag(format_name: str | None, path: str | None, options: Mapping[str, str], checkpoint: str) -> bool:
+    """Whether a source's waiting files can be counted: a whole folder on this machine, as is the checkpoint."""
+    local = path is not None and "://" not in path + checkpoint
+    return local and format_name in FILE_FORMATS and not _CHOOSING & {name.lower() for name in options}
 
 
 class FileLag:
@@ -29,7 +37,7 @@ class FileLag:
 
     def files(self) -> int | None:
         """How many wait; None if Spark's logs do not tell."""
-        there = sum(1 for path in self.folder.rglob("*") if path.is_file() and not _hidden(path, self.folder))
+        there = sum(1 for path in self.folder.rglob("*") if path.is_file() and _is_read(path.relative_to(self.folder)))
         try:
             return max(there - self._read(), 0)
         except (OSError, ValueError, LookupError):  # cleaned up just now, or in a form that is not known here
@@ -74,6 +82,10 @@ def reported_lag(report: Mapping[str, Any]) -> str | None:
     return None if behind is None else f"{int(behind)} offsets"
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    """Spark reads no file below a name that begins with a dot or an underscore (but for partition columns)."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.relative_to(folder).parts)
+def _is_read(path: Path) -> bool:
+    """Spark reads the files of a folder and those below its partition columns, but for names with a leading dot or
+    underscore and files that are still being copied."""
+    name = path.name
+    return (
+        all("=" in part for part in path.parent.parts) and not name.startswith((".", "_")) and "._COPYING_" not in name
+    )

@@ -32,7 +32,7 @@ from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
 from watersmeet.pipeline.drain import DrainWatch
-from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, committed_batch, reported_lag
+from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.problems import PipelineError
@@ -296,8 +296,8 @@ class Lags:
         self._known: dict[str, str] = {}
         for index, name in enumerate(self._streams):
             source = loaded.pipeline.sources[name]
-            if source.format in FILE_FORMATS and source.path and "://" not in source.path + loaded.checkpoint:
-                self._files[name] = FileLag(loaded.resolve(source.path), loaded.checkpoint, index + 1)
+            if has_file_lag(source.format, source.path, source.options, loaded.checkpoint):
+                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, index + 1)
 
     def seen(self, report: Report) -> bool:
         """Whether a report was taken before."""

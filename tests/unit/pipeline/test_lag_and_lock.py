@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.pipeline.lag import FileLag, committed_batch, reported_lag
+from watersmeet.pipeline.lag import FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import BusyError, RunLock
 
 
@@ -30,7 +30,17 @@ def commit(checkpoint: Path, batch: int, offset: str) -> None:
 def test_files_that_wait(tmp_path: Path) -> None:
     data, checkpoint = tmp_path / "data", tmp_path / "checkpoint"
     (data / "day=1").mkdir(parents=True)
-    for name in ("a.parquet", "b.parquet", "day=1/c.parquet", "_SUCCESS", ".hidden.parquet"):
+    (data / "other").mkdir()
+    names = (
+        "a.parquet",
+        "b.parquet",
+        "day=1/c.parquet",
+        "_SUCCESS",
+        ".hidden.parquet",
+        "other/d.parquet",
+        "e._COPYING_",
+    )
+    for name in names:
         (data / name).touch()
     lag = FileLag(str(data), str(checkpoint), 1)
     assert lag.files() == 3
@@ -53,13 +63,21 @@ def test_files_that_wait(tmp_path: Path) -> None:
 def test_logs_that_do_not_tell(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").touch()
     commit(tmp_path, 0, "-")  # no file of this source was in any batch yet
-    assert FileLag(str(tmp_path), str(tmp_path), 1).files() == 3
+    assert FileLag(str(tmp_path), str(tmp_path), 1).files() == 1
     commit(tmp_path, 1, '{"another": "form"}')
     assert FileLag(str(tmp_path), str(tmp_path), 1).files() is None
 
 
 def test_a_source_that_is_not_there_has_no_lag(tmp_path: Path) -> None:
     assert FileLag(str(tmp_path / "none"), str(tmp_path / "checkpoint"), 1).files() == 0
+
+
+def test_files_are_counted_only_where_spark_reads_all_of_them() -> None:
+    assert has_file_lag("json", "data", {"maxFilesPerTrigger": "1"}, "/checkpoint")
+    assert not has_file_lag("json", "data", {"pathGlobFilter": "*.json"}, "/checkpoint")
+    assert not has_file_lag("json", "s3a://data", {}, "/checkpoint")
+    assert not has_file_lag("json", "data", {}, "hdfs://host/checkpoint")
+    assert not has_file_lag("kafka", None, {}, "/checkpoint")
 
 
 def test_kafka_tells_its_lag() -> None:
