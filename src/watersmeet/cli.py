@@ -37,7 +37,9 @@ app = typer.Typer(
 PipelineFile = Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)]
 Master = Annotated[str | None, typer.Option(help="The Spark master, in place of the file's; by default local[*].")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the full trace of a failure.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the full trace of a failure, and what Spark prints at its start.")
+]
 StateArgument = Annotated[
     str, typer.Argument(metavar="DIR", help="A join's state directory, or a pipeline's directory under its work_dir.")
 ]
@@ -78,7 +80,7 @@ def run(
         from watersmeet.pipeline.session import start_session
 
         loaded = guard.load(pipeline, conf)
-        session = start_session(loaded, master=master, conf=_settings(conf))
+        session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
         stop = _stop_on_signals()
         style = "json" if as_json else "plain" if plain else "auto"
         display = make_display(style, loaded.secrets.redact)
@@ -114,7 +116,7 @@ def check(
             from watersmeet.pipeline.session import start_session
 
             try:
-                session = start_session(loaded, master=master, conf=_settings(conf))
+                session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
             except WatersmeetError as error:  # a package that cannot be had; the rest can still be said
                 problem = loaded.problem(str(error), ("packages",))
                 raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
@@ -150,7 +152,7 @@ def explain(pipeline: PipelineFile, master: Master = None, conf: Conf = None, ve
         from watersmeet.pipeline.session import start_session
 
         loaded = guard.load(pipeline, conf)
-        print(explain_pipeline(loaded, start_session(loaded, master=master, conf=_settings(conf))))
+        print(explain_pipeline(loaded, start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)))
 
 
 @app.command()

@@ -33,6 +33,11 @@ def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
 
     >>> end_input("/path/to/state", "left")  # doctest: +SKIP
     """
+    declare_end(state_dir, name)
+
+
+def declare_end(state_dir: str | os.PathLike[str], name: str, **note: str) -> None:
+    """`end_input`, with a note in the marker: the stream does not read it, `declared_ends` does."""
     directory = StateDir(checked_path("end_input", "state_dir", state_dir))
     inputs = list(require_join(directory)["identity"]["inputs"])
     if repr(name) not in map(repr, inputs):  # whatever was given, it can be shown
@@ -43,7 +48,18 @@ def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
             hint="Give the name of the input, not of the DataFrame.",
             option="name",
         )
-    _send(directory, {"kind": "end", "input": name})
+    _send(directory, {"kind": "end", "input": name}, note)
+
+
+def declared_ends(state_dir: str | os.PathLike[str]) -> dict[str, list[dict[str, str]]]:
+    """The inputs that were declared ended, each with its markers, whether the join has read them or not."""
+    directory = StateDir(state_dir)
+    found: dict[str, list[dict[str, str]]] = {}
+    for file in directory.list(CONTROL):
+        marker = json.loads(directory.read(f"{CONTROL}/{file}")) if file.endswith(".json") else {}
+        if marker.get("kind") == "end":
+            found.setdefault(marker["input"], []).append(marker)
+    return found
 
 
 def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
@@ -52,12 +68,12 @@ def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
         raise ValueError(f"a signal is a number from 0 to {MAX_SIGNAL}, not {value}")
     directory = StateDir(state_dir)
     require_join(directory)
-    _send(directory, {"kind": "signal", "value": value})
+    _send(directory, {"kind": "signal", "value": value}, {})
 
 
-def _send(directory: StateDir, marker: dict[str, object]) -> None:
+def _send(directory: StateDir, marker: dict[str, object], note: dict[str, str]) -> None:
     # Published in one piece: Spark ignores the half-made file, whose name begins with a dot.
-    sealed = {**marker, "seal": marker_seal(*marker.values())}
+    sealed = {**marker, "seal": marker_seal(*marker.values()), **note}
     directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(sealed).encode() + b"\n")
 
 

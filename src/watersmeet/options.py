@@ -141,6 +141,10 @@ class Options(BaseModel):
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Fail with an `OptionError` if the options do not fit the join's inputs or partitions."""
 
+    def effective(self) -> dict[str, Any]:
+        """The options that have an effect, given the others, with the values in force."""
+        return {name: value for name in type(self).model_fields if (value := getattr(self, name)) not in (None, ())}
+
     def identity(self) -> dict[str, Any]:
         """The options that decide what the state means, in JSON form."""
         return {k: v for k, v in self.model_dump(mode="json").items() if k not in self.TUNING}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter, time
 
 import pyarrow as pa
 
@@ -66,6 +66,6 @@ def run_batch(
         history=before.history,
         repeats=before.repeats,
     )
-    store.commit(after, saved(operator), space, operator.metrics, timings, batch.time)
+    store.commit(after, saved(operator), space, operator.metrics, timings, batch.time or int(time() * 1e6))
     store.collect(batch.number)
     yield from held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,6 +155,8 @@ def check_what_is_shown(streams: Streams, batches: int, results: int) -> None:
     assert {*found[0].rows_in} == {"left", "right"}
     assert all(row.counters["runs_probed"] > 0 and row.timings["join"] > 0 and row.repeats == 0 for row in found)
     assert all(row.resident_bytes > 0 and row.spilled_bytes == 0 and row.events == [] for row in found)
+    times = [row.time / 1e6 for row in found]
+    assert time.time() - 3600 < times[0] <= times[-1] <= time.time()  # of this run, although the join has no clock
 
 
 def test_nothing_to_show(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,32 +2,35 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import IO
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.control import declare_end
 from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.config import load
 from watersmeet.pipeline.display import make_display
 from watersmeet.pipeline.explain import check, explain
 from watersmeet.pipeline.problems import PipelineError
-from watersmeet.pipeline.run import RunFailedError, run
+from watersmeet.pipeline.run import PIPELINE, RunFailedError, run
 from watersmeet.pipeline.session import start_session
-from watersmeet.pipeline.starter import STARTERS, init
+from watersmeet.pipeline.starter import STARTERS, init, write_part
 
 CANARY = "canary-5d41402abc4b"
 
 
-def assert_right(spark: SparkSession, operator: str, folder: Path) -> None:
+def assert_right(spark: SparkSession, operator: str, folder: Path, out: str = "") -> None:
     """The sink has the rows of the starter's SQL over its sample data, no more and no fewer."""
     for source in (folder / f"{operator}-data").iterdir():
         spark.read.parquet(str(source)).createOrReplaceTempView(source.name)
-    got, expected = spark.read.parquet(str(folder / f"{operator}-out")), spark.sql(STARTERS[operator].answer)
+    got, expected = spark.read.parquet(str(folder / (out or f"{operator}-out"))), spark.sql(STARTERS[operator].answer)
     assert got.columns == expected.columns
     assert rows_of(got) == rows_of(expected)
 
@@ -141,10 +144,136 @@ def test_interrupted_and_killed_it_ends_with_the_same_output(spark: SparkSession
 
     third = start(file)
     output, errors = third.communicate(timeout=480)
-    assert third.returncode == 0, errors
-    end = json.loads(output.splitlines()[-1])
+    assert (third.returncode, errors) == (0, "")  # none of Spark's own words at its start
+    *events, end = map(json.loads, output.splitlines())
     assert (end["event"], end["status"]) == ("end", "done")
+    shown = [event for event in events if event["event"] == "progress"]
+    earlier = shown[0]["batch"]  # of the run before: its duration was known to that run alone
+    assert shown[0]["batch_seconds"] is None
+    assert {one["state"] for one in shown[0]["inputs"]} == {"waiting"}
+    assert all(event["batch_seconds"] > 0 for event in shown if event["batch"] > earlier)
     assert_right(spark, "progressive", tmp_path)
+
+
+def test_verbose_shows_what_spark_prints(tmp_path: Path) -> None:
+    file = init("progressive", tmp_path, parts=1, rows=10)
+    command = [sys.executable, "-m", "watersmeet", "explain", str(file), "--verbose"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "log level" in ended.stderr
+    assert "inputs: orders (left), payments (right)" in ended.stdout
+
+
+def explained(spark: SparkSession, file: Path, operator: str) -> list[str]:
+    """The lines about the join."""
+    lines = explain(load(file), spark).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(f"join: {operator}"))
+    return [line.strip() for line in lines[first + 1 : lines.index("result") - 1]]
+
+
+def test_explain_says_what_applies_in_units_and_with_the_sources_names(spark: SparkSession, tmp_path: Path) -> None:
+    file = init("progressive", tmp_path, parts=1, rows=10)
+    assert explained(spark, file, "progressive") == [
+        "inputs: orders (left), payments (right)",
+        "partitions: 2, by the hash of the key order_id",
+        "memory: 64.0 MB in all, 32.0 MB for each partition",
+        "would hold about 2,666,666 rows of orders alone, at about 24 bytes each",
+        "would hold about 2,666,666 rows of payments alone, at about 24 bytes each",
+        "policy: rpj (given, fixed once it has run)",
+        "flush: optimal (default)",
+        "buckets: 20 (default, fixed once it has run)",
+        "page_rows: 8192 (default)",
+        "flush_share: 0.05 (default)",
+        "decay: 0.5 (default)",
+        "rate_unit: 1 s (default, fixed once it has run)",
+        "idle_after: 1 s (default)",
+        "idle_pages: 256 (default)",
+        "fan_in: 8 (default)",
+        "random_page_cost: 10.0 (default)",
+        "sequential_page_cost: 1.0 (default)",
+    ]
+    file.write_text(re.sub("  memory: .*\n", "", file.read_text()))
+    assert explained(spark, file, "progressive") == [
+        "inputs: orders (left), payments (right)",
+        "partitions: 2, by the hash of the key order_id",
+        "memory: unlimited (give memory to set a budget)",
+        "policy: rpj (given, without effect here)",
+    ]
+
+
+def test_explain_of_a_window_join_that_has_run(spark: SparkSession, tmp_path: Path) -> None:
+    file = init("window", tmp_path, parts=1, rows=50)
+    run(load(file), spark)
+    lines = explained(spark, file, "window")
+    assert lines[0] == "inputs: impressions (left), clicks (right)"
+    assert "window: 10 min, 0 s (given, fixed once it has run)" in lines
+    assert not [line for line in lines if line.startswith(("shedding", "memory_split", "service_rate"))]
+    assert [line.partition(":")[0] for line in lines if " distinct keys" in line] == [
+        "impressions window",
+        "clicks window",
+    ]
+
+
+def add_files(folder: Path, source: str, *numbers: int) -> list[Path]:
+    """More files like the first one of a source."""
+    first = pq.read_table(folder / "progressive-data" / source / "part-000.parquet")
+    return [write_part(first, folder / "progressive-data" / source, number) for number in numbers]
+
+
+def test_a_pipeline_that_has_ended_its_join_says_so_and_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    file = init("progressive", tmp_path, parts=1, rows=50)
+    assert run(load(file), spark).finished
+    (new,) = add_files(tmp_path, "orders", 7)
+    text = file.read_text()
+    for finish in ("when_drained", "never"):
+        file.write_text(text.replace("finish: when_drained", f"finish: {finish}"))
+        with pytest.raises(PipelineError) as caught:
+            run(load(file), spark)
+        (problem,) = caught.value.problems
+        assert file.read_text().splitlines()[problem.line - 1] == f"finish: {finish}"
+        assert problem.message == (
+            "`when_drained` has ended this join in batch 1 of an earlier run, and there are new files: 1 in 'orders'. "
+            "That end is final: the join holds no rows any more with which new ones could be joined. Start over with a "
+            "new state, checkpoint and sink: another `name` and sink path, or delete "
+            f"{tmp_path}/watersmeet-work/progressive/state, {tmp_path}/watersmeet-work/progressive/checkpoint and the "
+            "output. With `finish: never` every run then goes on with new data."
+        )
+    new.unlink()
+    with pytest.raises(PipelineError, match=r"of an earlier run\. That end is final"):
+        run(load(file), spark)  # `never`: whatever comes could not be joined
+    file.write_text(text)
+    assert run(load(file), spark).finished  # nothing was begun that would stand in the way
+    assert_right(spark, "progressive", tmp_path)
+
+    add_files(tmp_path, "orders", 7)  # and what the message says works
+    renamed = text.replace("name: progressive", "name: again").replace("finish: when_drained", "finish: never")
+    file.write_text(renamed.replace("path: progressive-out", "path: again-out"))
+    run(load(file), spark)
+    add_files(tmp_path, "payments", 8)
+    run(load(file), spark)
+    assert_right(spark, "progressive", tmp_path, "again-out")
+
+
+@pytest.mark.parametrize("by_pipeline", [True, False])
+def test_rows_after_an_end_are_blamed_on_who_declared_it(
+    spark: SparkSession, tmp_path: Path, by_pipeline: bool
+) -> None:
+    """Two files come, one per batch: the end takes effect with the first of them."""
+    file = init("progressive", tmp_path, parts=1, rows=50)
+    finish = "when_drained" if by_pipeline else "never"
+    file.write_text(file.read_text().replace("finish: when_drained", "finish: never"))
+    run(load(file), spark)
+    loaded = load(file)
+    for name in ("left", "right"):
+        declare_end(loaded.state_dir, name, **(PIPELINE if by_pipeline else {}))
+    add_files(tmp_path, "orders", 7, 8)
+    file.write_text(file.read_text().replace("finish: never", f"finish: {finish}"))
+    with pytest.raises(RunFailedError) as caught:
+        run(load(file), spark)
+    message = str(caught.value)
+    assert "no rows on input 'orders' after its end in batch 1" in message
+    assert ("Call end_input only when the source is complete" in message) is not by_pipeline
+    assert ("That end is final" in message and "another `name`" in message) is by_pipeline
+    assert ("Starting it again goes on where it stopped" in message) is not by_pipeline
 
 
 def start(file: Path) -> subprocess.Popen[str]:

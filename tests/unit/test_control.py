@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.control import end_input, send_signal
+from watersmeet.control import declare_end, declared_ends, end_input, send_signal
 from watersmeet.errors import OptionError, StateDirError
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import register_join
@@ -25,6 +25,20 @@ def state_dir(tmp_path: Path) -> Path:
 
 def markers(state_dir: Path) -> list[object]:
     return [json.loads(path.read_text()) for path in (state_dir / CONTROL).iterdir()]
+
+
+def test_who_declared_an_end(state_dir: Path) -> None:
+    assert declared_ends(state_dir) == {}
+    send_signal(state_dir, 3)
+    end_input(state_dir, "left")
+    declare_end(state_dir, "right", by="pipeline")
+    found = declared_ends(state_dir)
+    assert {name: [marker.get("by") for marker in markers] for name, markers in found.items()} == {
+        "left": [None],
+        "right": ["pipeline"],
+    }
+    # what the stream reads, and what the seal is of, does not depend on who it was
+    assert found["right"][0]["seal"] == hashlib.md5(b"end/right").hexdigest()
 
 
 def test_markers_are_lines_of_json(state_dir: Path) -> None:

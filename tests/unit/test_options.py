@@ -5,7 +5,12 @@ from typing import ClassVar
 import pytest
 
 from watersmeet.errors import OptionError
+from watersmeet.multiway.options import MultiwayOptions
 from watersmeet.options import Duration, Options, Size, parse_duration, parse_size
+from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.window.options import WindowOptions
 
 
 class Sample(Options):
@@ -70,3 +75,38 @@ def test_an_unknown_option() -> None:
     )
     with pytest.raises(OptionError, match=r"found option 'zzz'\. Remove it\.$"):
         Sample.checked("window_join", zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "in_force", "without_effect"),
+    [
+        (ProgressiveOptions(), [], ["policy", "flush", "buckets", "memory"]),
+        (
+            ProgressiveOptions(memory="64 MB"),
+            ["policy", "flush", "buckets", "memory"],
+            ["memory_rows", "distinct_keys"],
+        ),
+        (
+            WindowOptions(window="1 s"),
+            ["window", "algorithm"],
+            ["lateness", "shedding", "memory_split", "service_rate"],
+        ),
+        (WindowOptions(window="1 s", time="t", on_overload="shed"), ["lateness", "shedding"], ["memory_split"]),
+        (WindowOptions(window="1 s", on_overload="shrink", memory="1 MB"), ["shedding", "memory_split"], []),
+        (MultiwayOptions(), ["driver", "max_results"], ["window", "lateness", "slices"]),
+        (MultiwayOptions(driver="timestamp", window="1 s", time={"a": "t"}), ["window", "lateness", "slices"], []),
+        (PunctuatedOptions(), ["purge", "on_violation"], ["purge_after", "buckets", "idle_pages", "constraints"]),
+        (PunctuatedOptions(purge="batch", memory="9 MB"), ["purge_after", "buckets", "idle_pages"], []),
+        (SemiStreamOptions(master="m", path="p"), ["policy", "switching_factor"], []),
+        (SemiStreamOptions(master="m", path="p", policy="mesh"), ["policy"], ["switching_factor"]),
+    ],
+)
+def test_options_with_an_effect(options: Options, in_force: list[str], without_effect: list[str]) -> None:
+    found = options.effective()
+    assert found.keys() >= set(in_force)
+    assert not found.keys() & set(without_effect)
+    assert None not in found.values()
+
+
+def test_the_flush_policy_in_force_has_a_name() -> None:
+    assert ProgressiveOptions(memory="64 MB", policy="hmj").effective()["flush"] == "adaptive"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -54,6 +54,13 @@ class MultiwayOptions(Options):
         le=1 << 53,
         description="Most results that one batch of one partition may give; more is an error before they are built.",
     )
+
+    def effective(self) -> dict[str, Any]:
+        """Lateness is about windows, and only some drivers cut their buffers into slices."""
+        unused = set() if self.window is not None else {"lateness"}
+        if self.driver not in ("timestamp", "round_robin"):
+            unused.add("slices")
+        return {name: value for name, value in super().effective().items() if name not in unused}
 
     @model_validator(mode="after")
     def _window_needs_times(self) -> Self:

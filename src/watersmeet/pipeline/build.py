@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from watersmeet.errors import PlanError
 from watersmeet.pipeline.config import Columns, LoadedPipeline, SinkConfig, SourceConfig
 from watersmeet.pipeline.connectors import advice
+from watersmeet.pipeline.names import InputNames
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 from watersmeet.pipeline.wiring import Site
 from watersmeet.spark.schema import find_column
@@ -74,7 +75,9 @@ class Findings:
         try:
             yield
         except PlanError as error:
-            self.add(str(error), self._place_of(error, place))
+            wiring = self.loaded.parts.wiring
+            names = InputNames(wiring.sources() if wiring else {})
+            self.add(names.in_text(str(error)), self._place_of(error, place))
         except (PySparkException, Py4JJavaError) as error:
             self.add(first_lines(error), place)
 

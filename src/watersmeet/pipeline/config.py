@@ -181,7 +181,8 @@ class Pipeline(Config):
     )
     finish: Literal["never", "when_drained"] = Field(
         "never",
-        description="`when_drained`: once the sources are read, declare them ended, finish the join and end the run.",
+        description="`when_drained`: once the sources are read, declare them ended, finish the join and end the run. "
+        "That end is final: new data then needs a new state and checkpoint.",
     )
     drained_after: Duration = Field(
         5_000_000,

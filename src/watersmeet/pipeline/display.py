@@ -16,7 +16,7 @@ from rich.text import Text
 
 from watersmeet.pipeline.progress import InputProgress, Snapshot, format_bytes
 
-_STATE_STYLES = {"flowing": "green", "stalled": "yellow", "ended": "dim"}
+_STATE_STYLES = {"waiting": "dim", "flowing": "green", "stalled": "yellow", "ended": "dim", "open": "dim"}
 Redact = Callable[[str], str]
 
 
@@ -101,10 +101,9 @@ class PlainDisplay(_Base):
         self._last, self._at = key, snapshot.elapsed
         inputs = ", ".join(f"{i.name} {i.rows:,} rows{_state_note(i)}" for i in snapshot.inputs)
         self._line(
-            f"{snapshot.elapsed:7.1f}s {snapshot.phase} batch {'-' if snapshot.batch is None else snapshot.batch} "
-            f"({snapshot.batch_seconds:.2f} s): {inputs}; {snapshot.results:,} results "
-            f"({snapshot.result_rate:,.0f}/s); {_memory(snapshot)}; {snapshot.doing}"
-            + (f"; left: {snapshot.remaining}" if snapshot.remaining else "")
+            f"{snapshot.elapsed:7.1f}s {snapshot.phase} batch {_batch(snapshot)}: {inputs}; "
+            f"{snapshot.results:,} results ({snapshot.result_rate:,.0f}/s); {_memory(snapshot)}; {snapshot.doing}"
+            + (f"; to do: {snapshot.remaining}" if snapshot.remaining else "")
         )
 
     def say(self, message: str) -> None:
@@ -159,11 +158,15 @@ def render(snapshot: Snapshot) -> Panel:
     facts.add_row(Text("results", style="bold"), f"{snapshot.results:,}  ({snapshot.result_rate:,.0f}/s)")
     facts.add_row(Text("memory", style="bold"), _memory(snapshot))
     facts.add_row(Text("now", style="bold"), snapshot.doing)
-    batch = "-" if snapshot.batch is None else f"{snapshot.batch}  ({snapshot.batch_seconds:.2f} s)"
-    facts.add_row(Text("batch", style="bold"), batch)
+    facts.add_row(Text("batch", style="bold"), _batch(snapshot))
     if snapshot.remaining:
-        facts.add_row(Text("left", style="bold"), snapshot.remaining)
+        facts.add_row(Text("to do", style="bold"), snapshot.remaining)
     return Panel(Group(inputs, "", facts), title=f"{snapshot.name}: {snapshot.phase}, {snapshot.elapsed:.0f} s")
+
+
+def _batch(snapshot: Snapshot) -> str:
+    took = "" if snapshot.batch_seconds is None else f" ({snapshot.batch_seconds:.2f} s)"
+    return "-" if snapshot.batch is None else f"{snapshot.batch}{took}"
 
 
 def _memory(snapshot: Snapshot) -> str:

@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.pipeline.build import build
 from watersmeet.pipeline.config import Columns, LoadedPipeline
+from watersmeet.pipeline.joins import Join
 from watersmeet.pipeline.places import place_problems
 from watersmeet.pipeline.problems import PipelineError
-from watersmeet.pipeline.progress import format_bytes
+from watersmeet.pipeline.progress import format_bytes, format_duration
+from watersmeet.pipeline.reference import shown_value
 from watersmeet.pipeline.wiring import Site, row_bytes
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
@@ -77,32 +79,48 @@ def _schema(frame: DataFrame) -> Iterator[str]:
 def _join(loaded: LoadedPipeline, record: dict[str, Any], session: SparkSession, frames: Frames) -> Iterator[str]:
     join = loaded.pipeline.join
     yield f"join: {join.wiring.operator} ({join.wiring.SUMMARY})"
-    yield f"  operator: {record.get('identity', {}).get('operator', '?')}"
-    for name, source in join.wiring.sources().items():
-        yield f"  input {name}: {source}"
+    sources = join.wiring.sources()
+    yield f"  inputs: {', '.join(s if s == name else f'{s} ({name})' for name, s in sources.items())}"
     partitions = recorded_partitions(StateDir(loaded.state_dir)) or int(record.get("partitions", 1))
     yield f"  partitions: {partitions}, by the hash of the key {_key(join.wiring)}"
     if join.memory is not None:
         share = format_bytes(join.memory / partitions)
         yield f"  memory: {format_bytes(join.memory)} in all, {share} for each partition"
-        for name, source in join.wiring.sources().items():
+        for source in sources.values():
             width = row_bytes(frames[source])
-            yield f"    would hold about {join.memory // width:,} rows of {name} alone, at about {width} bytes each"
+            yield f"    would hold about {join.memory // width:,} rows of {source} alone, at about {width} bytes each"
     else:
         yield "  memory: unlimited (give memory to set a budget)"
-    for name in join.wiring.option_names():
-        value = getattr(join.options, name)
-        origin = "given" if name in join.given else "default"
-        fixed = "" if name in type(join.options).TUNING else ", fixed once it has run"
-        yield f"  {name} = {value!r} ({origin}{fixed})"
+    yield from _options(join)
     site = Site(frames, loaded.state_dir, session, loaded.resolve, rehearsal=True)
     for line in join.wiring.estimates(join.options, site):
         yield f"  {line}"
     yield ""
 
 
+def _options(join: Join) -> Iterator[str]:
+    """Every option that has an effect here, and those that were given although they have none."""
+    in_force = join.options.effective()
+    fields = type(join.options).model_fields
+    for name in join.wiring.option_names():
+        if name == "memory":  # said before, with the partitions' shares
+            continue
+        if name in in_force:
+            origin = "given" if name in join.given else "default"
+            fixed = "" if name in type(join.options).TUNING else ", fixed once it has run"
+            yield f"  {name}: {shown_value(fields[name], in_force[name])} ({origin}{fixed})"
+        elif name in join.given and (value := getattr(join.options, name)) is not None:
+            yield f"  {name}: {shown_value(fields[name], value)} (given, without effect here)"
+
+
 def _key(wiring: Any) -> str:
-    return str(getattr(wiring, "on", ""))
+    """The columns of the key, those with different names as `id = order`."""
+    on = wiring.on
+    if isinstance(on, dict):
+        return ", ".join(
+            f"{name}: {columns if isinstance(columns, str) else ', '.join(columns)}" for name, columns in on.items()
+        )
+    return ", ".join(one if isinstance(one, str) else " = ".join(one) for one in ([on] if isinstance(on, str) else on))
 
 
 def _sink(loaded: LoadedPipeline) -> Iterator[str]:
@@ -113,7 +131,11 @@ def _sink(loaded: LoadedPipeline) -> Iterator[str]:
     for key, value in sink.options.shown().items():  # type: ignore[attr-defined]
         yield f"  option {key} = {value}"
     trigger = pipeline.trigger
-    when = f"every {trigger.processing_time / 1e6:g} s" if trigger.processing_time is not None else "what is there now"
+    when = (
+        f"every {format_duration(trigger.processing_time)}"
+        if trigger.processing_time is not None
+        else "what is there now"
+    )
     yield f"trigger: {when}; finish: {pipeline.finish}"
 
 

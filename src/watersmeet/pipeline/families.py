@@ -7,6 +7,7 @@ Python function accepts, with the same checks. Adding a family is adding a class
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
@@ -92,7 +93,8 @@ class WindowWiring(BinaryWiring):
         explanation = explain_state(StateDir(site.state_dir), window_costs().for_sorted_arrivals())
         if explanation is None:
             return ["costs: known once it has run; wm.explain_window_join(rates=...) tells them for rates you expect"]
-        return str(explanation).splitlines()
+        named = re.sub(r"\b(left|right)(?= window)", lambda side: self.sources()[side[0]], str(explanation))
+        return named.splitlines()
 
 
 class MultiwayWiring(PartitionedWiring):

@@ -1,50 +1,79 @@
 """What still waits at the sources, as far as it can be known.
 
-Kafka reports its lag itself. For file sources on this machine it is the number of files in the folder less those in the
-checkpoint's log of the source. Other sources have no answer.
+Kafka reports its lag itself. For file sources on this machine it is the number of files in the folder less those that
+committed batches have read, by the checkpoint: its log of each source says which files were taken, its log of offsets
+how far each batch went, its log of commits which batches have ended. Other sources have no answer.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 _LOG = re.compile(r"(\d+)(\.compact)?$")
+_BATCH = re.compile(r'"batchId":(\d+)')
+# With one of these options (in lower case) Spark reads other files of a folder than it does without.
+_CHOOSING = frozenset({"pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup", "filenameonly"})
 FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "binaryFile", "xml"})
 
 
+def has_file_lag(format_name: str | None, path: str | None, options: Mapping[str, str], checkpoint: str) -> bool:
+    """Whether a source's waiting files can be counted: a whole folder on this machine, as is the checkpoint."""
+    local = path is not None and "://" not in path + checkpoint
+    return local and format_name in FILE_FORMATS and not _CHOOSING & {name.lower() for name in options}
+
+
 class FileLag:
-    """Files of one source that have not been read, by Spark's log of those that have."""
+    """Files of one source that no committed batch has read. `source` is its number in the checkpoint."""
 
-    def __init__(self, folder: str, log: str) -> None:
+    def __init__(self, folder: str, checkpoint: str, source: int) -> None:
         self.folder = Path(folder)
-        self.log = Path(log)
-        self._counted: dict[str, int] = {}
+        self.checkpoint = Path(checkpoint)
+        self.source = source
+        self._taken: dict[str, list[int]] = {}
 
-    def files(self) -> int:
-        """How many wait."""
-        there = sum(1 for path in self.folder.rglob("*") if path.is_file() and not _hidden(path, self.folder))
-        return max(there - self._read(), 0)
+    def files(self) -> int | None:
+        """How many wait; None if Spark's logs do not tell."""
+        there = sum(1 for path in self.folder.rglob("*") if path.is_file() and _is_read(path.relative_to(self.folder)))
+        try:
+            return max(there - self._read(), 0)
+        except (OSError, ValueError, LookupError):  # cleaned up just now, or in a form that is not known here
+            return None
 
     def _read(self) -> int:
-        """Entries of the newest compacted log and of the plain ones after it."""
-        found = sorted(self._logs(), reverse=True)
+        """Files taken up to the last committed offset: entries of the newest compacted log and of the plain ones after
+        it. An entry's batch is a number of the source's own; offsets count in it."""
+        last = self._committed_offset()
         total = 0
-        for _number, compact, name in found:
-            if name not in self._counted:
-                lines = (self.log / name).read_text(encoding="utf-8").splitlines()
-                self._counted[name] = sum(1 for line in lines[1:] if line.strip())
-            total += self._counted[name]
+        for number, compact, path in sorted(_logs(self.checkpoint / "sources" / str(self.source)), reverse=True):
+            if number <= last or compact:
+                if path.name not in self._taken:
+                    self._taken[path.name] = [int(found) for found in _BATCH.findall(path.read_text(encoding="utf-8"))]
+                total += sum(taken <= last for taken in self._taken[path.name])
             if compact:
                 break
         return total
 
-    def _logs(self) -> Iterator[tuple[int, bool, str]]:
-        for path in self.log.glob("*"):
-            if match := _LOG.match(path.name):
-                yield int(match[1]), match[2] is not None, path.name
+    def _committed_offset(self) -> int:
+        batch = committed_batch(self.checkpoint)
+        if batch is None:
+            return -1
+        # The version of the log, what holds for the whole batch, then a line for each source.
+        line = (self.checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2 + self.source]
+        return -1 if line == "-" else int(json.loads(line)["logOffset"])
+
+
+def committed_batch(checkpoint: str | Path) -> int | None:
+    """The newest batch that Spark has committed, by a checkpoint on this machine."""
+    return max((number for number, _, _ in _logs(Path(checkpoint, "commits"))), default=None)
+
+
+def _logs(folder: Path) -> list[tuple[int, bool, Path]]:
+    found = ((_LOG.match(path.name), path) for path in folder.glob("*"))
+    return [(int(match[1]), match[2] is not None, path) for match, path in found if match]
 
 
 def reported_lag(report: Mapping[str, Any]) -> str | None:
@@ -53,6 +82,10 @@ def reported_lag(report: Mapping[str, Any]) -> str | None:
     return None if behind is None else f"{int(behind)} offsets"
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    """Spark reads no file below a name that begins with a dot or an underscore (but for partition columns)."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.relative_to(folder).parts)
+def _is_read(path: Path) -> bool:
+    """Spark reads the files of a folder and those below its partition columns, but for names with a leading dot or
+    underscore and files that are still being copied."""
+    name = path.name
+    return (
+        all("=" in part for part in path.parent.parts) and not name.startswith((".", "_")) and "._COPYING_" not in name
+    )

@@ -17,7 +17,7 @@ from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.state.directory import StateDir
 
 RATE_SECONDS = 10.0
-# An input is called stalled when it has been silent this long (and is not known to have ended).
+# An input is called stalled when reports have shown nothing of it for this long (and it is not known to have ended).
 STALL_SECONDS = 3.0
 
 Report = Mapping[str, Any]
@@ -31,7 +31,9 @@ class InputProgress:
     rows: int
     rate: float
     lag: str | None
-    state: str  # "flowing", "stalled" or "ended"
+    state: (
+        str  # "waiting" (for its first rows in this run), "flowing", "stalled" or "ended"; "open" when the run is over
+    )
     silent_seconds: float
 
 
@@ -42,8 +44,8 @@ class Snapshot:
     name: str
     phase: str  # "starting", "reading", "finishing", "done"
     elapsed: float
-    batch: int | None
-    batch_seconds: float
+    batch: int | None  # the newest one that Spark has committed
+    batch_seconds: float | None  # how long it took; None if that was in an earlier run
     inputs: tuple[InputProgress, ...]
     results: int
     result_rate: float
@@ -107,9 +109,12 @@ class ProgressTracker:
         self._results = 0
         self._rates = {name: Rate() for name in self.inputs}
         self._result_rate = Rate()
-        self._last_rows = dict.fromkeys(self.inputs, self._started)
-        self._batch_seconds = 0.0
+        self._last_rows: dict[str, float] = {}  # inputs that gave rows in this run, and when
+        self._reports: tuple[float, float] | None = None  # when the first and the newest report of this run came
+        self._batch_seconds: float | None = None
         self._take_earlier_runs()
+        earlier = self._complete()
+        self._batch = earlier.batch if earlier else None
 
     def _take_earlier_runs(self) -> None:
         """Totals of earlier runs of this join count, their rates do not."""
@@ -131,9 +136,6 @@ class ProgressTracker:
     def update(self, reports: Sequence[Report] = ()) -> Snapshot:
         """The situation now, given Spark's newest progress reports."""
         now = self._clock()
-        for report in reports:
-            if "addBatch" in report.get("durationMs", {}):
-                self._batch_seconds = report["durationMs"].get("triggerExecution", 0) / 1000
         for record in self._refresh():
             for name, rows in record.rows_in.items():
                 self._rows[name] += rows
@@ -143,7 +145,18 @@ class ProgressTracker:
                     self._last_rows[name] = now
             self._results += record.rows_out
             self._result_rate.add(now, record.rows_out)
+        for report in reports:
+            self._take(report, now)
         return self._snapshot(now)
+
+    def _take(self, report: Report, now: float) -> None:
+        """A report ends a trigger: with a batch, or (while nothing comes) without one."""
+        self._reports = (self._reports[0] if self._reports else now, now)
+        if "addBatch" in report["durationMs"]:
+            self._batch = int(report["batchId"])
+            self._batch_seconds = report["durationMs"].get("triggerExecution", 0) / 1000
+            record = self.history.batches.get(self._batch, BatchRecord(self._batch))
+            self._last_rows.update({name: now for name, rows in record.rows_in.items() if rows})
 
     def _snapshot(self, now: float) -> Snapshot:
         last = self._newest()
@@ -152,7 +165,7 @@ class ProgressTracker:
             name=self.name,
             phase=self.phase,
             elapsed=now - self._started,
-            batch=last.batch if last else None,
+            batch=self._batch,
             batch_seconds=self._batch_seconds,
             inputs=tuple(self._input(name, lags.get(name), now) for name in self.inputs),
             results=self._results,
@@ -167,14 +180,29 @@ class ProgressTracker:
         )
 
     def _newest(self) -> BatchRecord | None:
-        """The newest batch that all partitions have committed."""
+        """The batch to show: the newest that Spark has committed."""
+        return self.history.batches.get(-1 if self._batch is None else self._batch) or self._complete()
+
+    def _complete(self) -> BatchRecord | None:
+        """The newest batch that all partitions have committed, perhaps not Spark yet."""
         most = max((record.partitions for record in self.history.batches.values()), default=0)
         complete = [number for number, record in self.history.batches.items() if record.partitions == most]
         return self.history.batches[max(complete)] if complete else None
 
     def _input(self, name: str, lag: str | None, now: float) -> InputProgress:
-        silent = now - self._last_rows[name]
-        state = "ended" if name in self.history.ended else "stalled" if silent >= STALL_SECONDS else "flowing"
+        # While a batch is under way nobody knows what it has found: silence lasts up to the newest report, not to now.
+        silent = 0.0
+        if self._reports is not None:
+            first, newest = self._reports
+            silent = max(newest - self._last_rows.get(name, first), 0.0)
+        if name in self.history.ended:
+            state = "ended"
+        elif self.phase in ("done", "stopped"):
+            state = "open"
+        elif silent >= STALL_SECONDS:
+            state = "stalled"
+        else:
+            state = "flowing" if name in self._last_rows else "waiting"
         return InputProgress(
             self.inputs[name], self._rows[name], self._rates[name].at(now, self._started), lag, state, silent
         )
@@ -194,6 +222,17 @@ def doing(phase: str, last: BatchRecord | None) -> str:
     stage = "arrival" if any(last.rows_in.values()) else "finish" if phase == "finishing" else "idle"
     kinds = [f"{kind} x{count}" if count > 1 else kind for kind, count in last.events.most_common(4)]
     return f"{stage}: {', '.join(kinds)}" if kinds else stage
+
+
+def format_duration(microseconds: int) -> str:
+    """A duration for people, in the largest unit that needs no fraction.
+
+    >>> format_duration(1_000_000), format_duration(600_000_000), format_duration(1_500), format_duration(0)
+    ('1 s', '10 min', '1500 us', '0 s')
+    """
+    units = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+    unit = next(name for name, length in units.items() if microseconds % length == 0) if microseconds else "s"
+    return f"{microseconds // units[unit]} {unit}"
 
 
 def format_bytes(size: float) -> str:

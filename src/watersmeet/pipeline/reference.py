@@ -21,7 +21,7 @@ import watersmeet as wm
 from watersmeet.options import Duration, Options, Size
 from watersmeet.pipeline.config import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
 from watersmeet.pipeline.families import FAMILIES
-from watersmeet.pipeline.progress import format_bytes
+from watersmeet.pipeline.progress import format_bytes, format_duration
 from watersmeet.pipeline.wiring import Wiring
 
 HEAD = """# Pipeline reference
@@ -85,10 +85,17 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, BaseModel):
         return ""
+    return f"`{shown_value(field, value)}`"
+
+
+def shown_value(field: FieldInfo, value: Any) -> str:
+    """A value of an option as a pipeline file would have it, sizes and durations with their units."""
     kind = type_name(field.annotation, field.metadata)
+    if isinstance(value, tuple):
+        return ", ".join(format_duration(one) if kind == "list of duration" else str(one) for one in value)
     if kind == "duration":
-        return f"`{value / 1e6:g} s`"
-    return f"`{format_bytes(value)}`" if kind == "size" else f"`{value}`"
+        return format_duration(value)
+    return format_bytes(value) if kind == "size" else str(value)
 
 
 def type_name(annotation: Any, metadata: list[Any] | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.table import Table
 
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.history import BatchRecord, History
+from watersmeet.pipeline.names import recorded_names
 from watersmeet.pipeline.progress import format_bytes
 from watersmeet.state.directory import JOIN_FILE, StateDir
 from watersmeet.state.history import newest_manifests
@@ -42,12 +43,15 @@ def find_state(where: str | os.PathLike[str]) -> StateDir:
 def state_rows(directory: StateDir) -> list[dict[str, Any]]:
     """What the join holds: one row per partition, input and tier."""
     rows = []
+    names = recorded_names(directory)
     for manifest in newest_manifests(directory):
         held: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         for run in manifest.runs:
             for i, amount in enumerate((1, run.rows, run.nbytes)):
-                held[run.label, run.tier][i] += amount
-        status = "finished" if manifest.finished else ", ".join(f"{name} ended" for name in manifest.ended) or "open"
+                held[names[run.label], run.tier][i] += amount
+        status = (
+            "finished" if manifest.finished else ", ".join(f"{names[name]} ended" for name in manifest.ended) or "open"
+        )
         for (label, tier), amounts in sorted(held.items()) or [(("-", "-"), [0, 0, 0])]:
             where = {"partition": manifest.partition, "version": manifest.version, "status": status}
             counted = dict(zip(("runs", "rows", "bytes"), amounts, strict=True))
@@ -71,9 +75,13 @@ def state_table(directory: StateDir) -> Table:
 
 
 def history_of(directory: StateDir) -> list[BatchRecord]:
-    """All batches, oldest first."""
+    """All batches, oldest first, with the names of the pipeline's sources."""
     history = History(directory)
     history.refresh()
+    names = recorded_names(directory)
+    for record in history.batches.values():
+        record.rows_in = Counter({names[name]: rows for name, rows in record.rows_in.items()})
+        record.counters = Counter({names[name]: value for name, value in record.counters.items()})
     return [history.batches[number] for number in sorted(history.batches)]
 
 
@@ -101,12 +109,13 @@ def metrics_table(directory: StateDir, last: int | None = None) -> Table:
     rows = metrics_rows(directory)
     inputs = sorted({name for row in rows for name in row["rows_in"]})
     table = Table(title=f"{len(rows)} batches: {directory.uri}")
-    for name in ("batch", *inputs, "results", "state rows", "resident", "spilled", "join s"):
+    for name in ("batch", "time (UTC)", *inputs, "results", "state rows", "resident", "spilled", "join s"):
         table.add_column(name, justify="right")
     table.add_column("decisions")
     for row in rows[-last:] if last else rows:
         table.add_row(
             str(row["batch"]),
+            (row["time"] or "-")[:19].replace("T", " "),
             *(f"{row['rows_in'].get(name, 0):,}" for name in inputs),
             f"{row['results']:,}",
             f"{row['state_rows']:,}",

@@ -8,12 +8,12 @@ A run with `finish: when_drained` has two phases, and each can be interrupted an
     finishing    every input is declared ended (`wm.end_input`), which goes through the stream like a row; the batch
                  that sees the last end emits all that is owed, and the run ends when Spark has committed that batch.
 
-After a crash the end markers tell that reading was complete: the run goes on with finishing.
+After a crash the end markers tell that reading was complete: the run goes on with finishing. An end that a run has
+declared is final, and the markers say that it was the pipeline: a later run with new data is told to start over.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,24 +25,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.control import end_input
-from watersmeet.errors import WatersmeetError, without_line
+from watersmeet.control import declare_end, declared_ends
+from watersmeet.errors import BrokenPromiseError, WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
 from watersmeet.pipeline.drain import DrainWatch
-from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, reported_lag
+from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.spark.failure import error as cause_of
-from watersmeet.state.directory import CONTROL, StateDir
+from watersmeet.state.directory import StateDir
 
 POLL_SECONDS = 0.25
 # Listing a source's folder is not free; nobody needs its lag more often.
 LAG_SECONDS = 2.0
 # How long a stop waits for the micro-batch that is under way.
 STOP_SECONDS = 15.0
+# Stands in the end markers that a pipeline sends.
+PIPELINE = {"by": "pipeline"}
 
 
 class RunFailedError(WatersmeetError):
@@ -96,6 +99,8 @@ class Run:
         self.inputs = self.pipeline.join.wiring.sources()
         check_sink(loaded)
         self.frame: DataFrame = build(loaded, session).result
+        self.names = InputNames(self.inputs)
+        record_names(StateDir(loaded.state_dir), self.names)
         self._lags = Lags(loaded)
         self.tracker = ProgressTracker(
             self.pipeline.name,
@@ -109,6 +114,7 @@ class Run:
 
     def outcome(self) -> Outcome:
         """Run to the end."""
+        self._check_not_over()
         finishing = self.pipeline.finish == "when_drained"
         trigger = self.pipeline.trigger
         if not finishing or self._ends_missing():
@@ -174,6 +180,7 @@ class Run:
         for report in news:
             if "addBatch" in report["durationMs"]:
                 self._reported = max(self._reported, int(report["batchId"]))
+                self._lags.forget()
             if self._lags.take(report):
                 self._drain.saw_rows()
             else:
@@ -192,15 +199,42 @@ class Run:
 
     def _ends_missing(self) -> bool:
         """Whether some input has not been declared ended yet."""
-        directory = StateDir(self.loaded.state_dir)
-        markers = [json.loads(directory.read(f"{CONTROL}/{n}")) for n in directory.list(CONTROL) if n.endswith(".json")]
-        return not {marker.get("input") for marker in markers} >= set(self.inputs)
+        return not declared_ends(self.loaded.state_dir).keys() >= self.inputs.keys()
 
     def _declare_ends(self) -> None:
         self.display.say("All sources are read: declaring the inputs ended")
         for name in self.inputs:
-            end_input(self.loaded.state_dir, name)
+            declare_end(self.loaded.state_dir, name, **PIPELINE)
         self._enter("finishing")
+
+    def _ended_by_pipeline(self) -> bool:
+        markers = [marker for found in declared_ends(self.loaded.state_dir).values() for marker in found]
+        return any(marker.items() >= PIPELINE.items() for marker in markers)
+
+    def _check_not_over(self) -> None:
+        """Refuse to go on with a join that an earlier run has finished, as far as that is known before Spark reads.
+
+        With the same file and no new data there is nothing to refuse: the run finds nothing to do.
+        """
+        last = self.tracker.history.finished_in
+        if last is None or not self._ended_by_pipeline() or "://" in self.loaded.checkpoint:
+            return
+        if (committed_batch(self.loaded.checkpoint) or 0) < last:
+            return  # its last batch is to be repeated first
+        new = [f"{count} in {name!r}" for name, count in self._lags.waiting_files().items() if count]
+        if new or self.pipeline.finish == "never":
+            found = f", and there are new files: {', '.join(new)}" if new else ""
+            message = (
+                f"`when_drained` has ended this join in batch {last} of an earlier run{found}. {self._start_over()}"
+            )
+            raise PipelineError([self.loaded.problem(message, ("finish",))])
+
+    def _start_over(self) -> str:
+        return (
+            "That end is final: the join holds no rows any more with which new ones could be joined. Start over with "
+            f"a new state, checkpoint and sink: another `name` and sink path, or delete {self.loaded.state_dir}, "
+            f"{self.loaded.checkpoint} and the output. With `finish: never` every run then goes on with new data."
+        )
 
     def _stop(self, query: StreamingQuery) -> None:
         """Let the micro-batch under way end, for a while; a batch cut short is only repeated at the next start."""
@@ -214,15 +248,20 @@ class Run:
         query.stop()
 
     def _failure(self, exception: BaseException) -> RunFailedError:
-        redact = self.loaded.secrets.redact
         said = cause_of(exception) or WatersmeetError(
             f"pipeline {self.pipeline.name}",
             expected="the query to run",
             found=first_lines(exception),
             hint="Starting it again goes on where it stopped.",
         )
+        after_end = isinstance(said, BrokenPromiseError) and "after its end" in said.expected
+        hint = self._start_over() if after_end and self._ended_by_pipeline() else said.hint
+
+        def redact(text: str) -> str:
+            return self.loaded.secrets.redact(self.names.in_text(text))
+
         failure = RunFailedError(
-            redact(said.who), expected=redact(said.expected), found=redact(said.found), hint=redact(said.hint)
+            redact(said.who), expected=redact(said.expected), found=redact(said.found), hint=redact(hint)
         )
         failure.detail = redact(without_line(str(exception)))
         return failure
@@ -260,9 +299,8 @@ class Lags:
         self._known: dict[str, str] = {}
         for index, name in enumerate(self._streams):
             source = loaded.pipeline.sources[name]
-            if source.format in FILE_FORMATS and source.path and "://" not in source.path + loaded.checkpoint:
-                log = f"{loaded.checkpoint}/sources/{index + 1}"
-                self._files[name] = FileLag(loaded.resolve(source.path), log)
+            if has_file_lag(source.format, source.path, source.options, loaded.checkpoint):
+                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, index + 1)
 
     def seen(self, report: Report) -> bool:
         """Whether a report was taken before."""
@@ -281,12 +319,17 @@ class Lags:
         """Look again the next time, however soon that is."""
         self._at = 0.0
 
+    def waiting_files(self) -> dict[str, int | None]:
+        """Files that no committed batch has read, by source."""
+        return {name: lag.files() for name, lag in self._files.items()}
+
     def by_input(self) -> Mapping[str, str]:
         """The lag of each input, where it is known."""
         now = time.monotonic()
         if now - self._at >= LAG_SECONDS:
             self._at = now
-            files = {name: f"{lag.files()} files" for name, lag in self._files.items()}
+            waiting = self.waiting_files().items()
+            files = {name: f"{count} file{'' if count == 1 else 's'}" for name, count in waiting if count is not None}
             found = {**files, **self._reported}
             self._known = {name: found[source] for name, source in self._inputs.items() if source in found}
         return self._known

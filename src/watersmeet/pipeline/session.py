@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -17,7 +20,9 @@ from watersmeet.spark.session import JOIN_SETTINGS, local_session
 # What Spark itself must not print: the names that Watersmeet takes for secrets, in Java's regular expressions.
 _REDACTION = r"(?i)pass(word|wd|phrase)?|pwd|secret|token|credential|jaas|signature|private|[._-]?key\b"
 # A report at least every second while nothing comes: that is how a pipeline learns that its sources are read.
+# Spark's own progress bars would be drawn into the live view.
 _STREAMING = {
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.streaming.numRecentProgressUpdates": "16",
 }
@@ -29,9 +34,16 @@ def under_spark_submit() -> bool:
 
 
 def start_session(
-    loaded: LoadedPipeline, *, master: str | None = None, conf: Mapping[str, str] | None = None
+    loaded: LoadedPipeline,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    verbose: bool = False,
 ) -> SparkSession:
-    """Start (or get) the session for a pipeline. What is given here wins over what the file says."""
+    """Start (or get) the session for a pipeline. What is given here wins over what the file says.
+
+    What Spark prints while it starts is shown if it does not start, or if `verbose` is set.
+    """
     pipeline = loaded.pipeline
     settings = {
         "spark.redaction.regex": _REDACTION,
@@ -44,8 +56,10 @@ def start_session(
         given = [text for text in [settings.get("spark.jars.packages")] if text]
         settings["spark.jars.packages"] = ",".join([*given, *pipeline.packages])
     chosen = master or pipeline.master or settings.pop("spark.master", None)
+    loud = verbose or under_spark_submit() or SparkContext._gateway is not None
     try:
-        session = _session(pipeline.name, chosen, settings)
+        with nullcontext() if loud else _quiet_start():
+            session = _session(pipeline.name, chosen, settings)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -63,6 +77,45 @@ def start_session(
         # Spark logs a failed query with all its options; the pipeline reports the failure itself, without secrets.
         session.sparkContext.setLogLevel("OFF")
     return session
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Hold back what the Java process prints to stderr until the session is there: its log level cannot be set before.
+
+    The process keeps the pipe for its lifetime; what comes later (warnings of the workers, say) is passed on.
+    """
+    reading, writing = os.pipe()
+    terminal = os.dup(2)
+    os.dup2(writing, 2)
+    held: list[bytes] = []
+    started = threading.Event()
+
+    def pass_on() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if started.is_set():
+                    os.write(2, line)
+                else:
+                    held.append(line)
+
+    reader = threading.Thread(target=pass_on, name="spark-stderr", daemon=True)
+    reader.start()
+
+    def restore() -> None:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(writing)
+
+    try:
+        yield
+    except BaseException:
+        restore()
+        reader.join(timeout=2)  # to the end of what a process that has ended had to say
+        os.write(2, b"".join(held))
+        raise
+    restore()
+    started.set()
 
 
 def _session(name: str, chosen: str | None, settings: Mapping[str, str]) -> SparkSession:

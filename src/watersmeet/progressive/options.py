@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -97,6 +97,10 @@ class ProgressiveOptions(Options):
     def flush_policy(self) -> Flush:
         """The flush policy, the default filled in."""
         return self.flush or FLUSHES[OPERATOR[self.policy]][0]
+
+    def effective(self) -> dict[str, Any]:
+        """Without a budget nothing is flushed, so that no policy decides anything."""
+        return {**super().effective(), "flush": self.flush_policy} if self.is_limited else {}
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Each partition's share of the memory must hold at least a page of the wider input."""

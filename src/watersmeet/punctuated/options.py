@@ -59,6 +59,13 @@ class PunctuatedOptions(Options):
                 raise ValueError(f"{kind.__name__} is given twice for one input")
         return self
 
+    def effective(self) -> dict[str, Any]:
+        """A purge that does not wait has no interval, and without a budget nothing is spilled."""
+        unused = set() if self.purge == "batch" else {"purge_after"}
+        if self.memory is None:
+            unused |= {"buckets", "idle_pages"}
+        return {name: value for name, value in super().effective().items() if name not in unused}
+
     @property
     def one_sides(self) -> frozenset[str]:
         """The inputs on which a key occurs at most once."""

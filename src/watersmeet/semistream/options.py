@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,3 +32,8 @@ class SemiStreamOptions(Options):
         "wait", description="too fast for the memory: read more chunks per batch, or fail"
     )
     idle_chunks: int = Field(16, ge=0, description="chunks read in addition while the stream is silent")
+
+    def effective(self) -> dict[str, Any]:
+        """MESHJOIN has no cache to put keys into."""
+        unused = {"switching_factor"} if self.policy == "mesh" else set()
+        return {name: value for name, value in super().effective().items() if name not in unused}

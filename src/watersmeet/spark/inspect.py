@@ -61,7 +61,7 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | column | |
     |---|---|
     | `batch`, `partition` | which |
-    | `time` | the batch's clock in microseconds; 0 for joins that do not read it |
+    | `time` | when, in microseconds since 1970: the batch's clock; for joins without one, the end of the batch |
     | `rows_in`, `rows_out` | rows by input (or of its punctuations), and results |
     | `counters` | the operator's own, by name: runs probed, rows merged, flushes... |
     | `events` | its decisions with the numbers behind them, each a JSON document |

@@ -216,14 +216,17 @@ class PartitionStore:
         space: FileSpace,
         metrics: Metrics,
         timings: dict[str, float],
-        clock: int,
+        time: int,
     ) -> Manifest:
-        """Write what has no file yet, then the manifest: from then on the version exists."""
+        """Write what has no file yet, then the manifest: from then on the version exists.
+
+        `time` and `timings` come from the wall clock: they are recorded beside what the digest covers.
+        """
         started = perf_counter()
         self._list(manifest, state, space)
         timings["store"] = perf_counter() - started
         deterministic = metrics.as_dict()
-        entry = {"batch": manifest.version, "time": clock, **deterministic, "timings": timings}
+        entry = {"batch": manifest.version, "time": time, **deterministic, "timings": timings}
         resident = [run.nbytes for run in state.runs if run.tier == "resident"]
         entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.side_tables)
         entry["spilled_bytes"] = sum(run.nbytes for run in state.runs if run.tier == "spilled")
@@ -232,8 +235,8 @@ class PartitionStore:
         earlier = self._earlier(manifest.version)
         if earlier is not None:
             manifest.repeats = self._repeats(manifest, earlier)
-            if earlier.digest == manifest.digest:  # the next batch may have read these timings already: they stay
-                entry["timings"] = dict(earlier.history[-1]["timings"])
+            if earlier.digest == manifest.digest:  # the next batch may have read these already: they stay
+                entry |= {name: earlier.history[-1][name] for name in ("time", "timings")}
         entry["repeats"] = manifest.repeats
         manifest.history = self.segments.add(manifest.history, entry)
         self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())

@@ -77,6 +77,17 @@ class WindowOptions(Options):
             raise ValueError("lateness must be between 0 and 10,000 years")
         return value
 
+    def effective(self) -> dict[str, Any]:
+        """What is to give way matters only under an overload that is not kept, and lateness only for event times."""
+        unused = set()
+        if self.on_overload == "keep":
+            unused |= {"shedding", "cores"}
+        if self.on_overload != "shrink":
+            unused.add("memory_split")
+        if self.time is None:
+            unused.add("lateness")
+        return {name: value for name, value in super().effective().items() if name not in unused}
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.on_overload == "shrink" and self.memory is None:

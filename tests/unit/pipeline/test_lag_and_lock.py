@@ -8,34 +8,76 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.pipeline.lag import FileLag, reported_lag
+from watersmeet.pipeline.lag import FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import BusyError, RunLock
 
 
-def log_entry(log: Path, name: str, files: int) -> None:
-    log.mkdir(exist_ok=True)
-    (log / name).write_text("v1\n" + "".join(f'{{"path":"f{i}"}}\n' for i in range(files)))
+def take(checkpoint: Path, name: str, files: dict[int, int]) -> None:
+    """Spark's log of the files of source 1: so many for each offset of the source."""
+    log = checkpoint / "sources" / "1"
+    log.mkdir(parents=True, exist_ok=True)
+    lines = [f'{{"path":"f{i}","timestamp":1,"batchId":{at}}}' for at, count in files.items() for i in range(count)]
+    (log / name).write_text("v1\n" + "\n".join(lines))
+
+
+def commit(checkpoint: Path, batch: int, offset: str) -> None:
+    """A batch that ended with source 1 at `offset`; source 0 has the markers."""
+    for folder, text in (("offsets", f'v1\n{{"batchWatermarkMs":0}}\n-\n{offset}\n0'), ("commits", "v1\n{}")):
+        (checkpoint / folder).mkdir(exist_ok=True)
+        (checkpoint / folder / str(batch)).write_text(text)
 
 
 def test_files_that_wait(tmp_path: Path) -> None:
-    data, log = tmp_path / "data", tmp_path / "log"
+    data, checkpoint = tmp_path / "data", tmp_path / "checkpoint"
     (data / "day=1").mkdir(parents=True)
-    for name in ("a.parquet", "b.parquet", "day=1/c.parquet", "_SUCCESS", ".hidden.parquet"):
+    (data / "other").mkdir()
+    names = (
+        "a.parquet",
+        "b.parquet",
+        "day=1/c.parquet",
+        "_SUCCESS",
+        ".hidden.parquet",
+        "other/d.parquet",
+        "e._COPYING_",
+    )
+    for name in names:
         (data / name).touch()
-    lag = FileLag(str(data), str(log))
+    lag = FileLag(str(data), str(checkpoint), 1)
     assert lag.files() == 3
-    log_entry(log, "0", 2)
-    (log / ".0.crc").touch()
-    assert lag.files() == 1
+    take(checkpoint, "0", {0: 2})
+    (checkpoint / "sources" / "1" / ".0.crc").touch()
+    assert lag.files() == 3  # taken by a batch that has not ended
+    commit(checkpoint, 0, '{"logOffset":0}')
+    assert (committed_batch(checkpoint), lag.files()) == (0, 1)
     (data / "d.parquet").touch()
-    log_entry(log, "1", 1)
+    take(checkpoint, "1", {1: 1})
+    assert lag.files() == 2
+    take(checkpoint, "2.compact", {0: 2, 1: 1, 2: 1})  # Spark's own summary of everything up to here
+    assert lag.files() == 2
+    commit(checkpoint, 1, '{"logOffset":1}')
     assert lag.files() == 1
-    log_entry(log, "1.compact", 4)  # Spark's own summary of everything up to here
+    commit(checkpoint, 2, '{"logOffset":2}')
     assert lag.files() == 0
 
 
+def test_logs_that_do_not_tell(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").touch()
+    commit(tmp_path, 0, "-")  # no file of this source was in any batch yet
+    assert FileLag(str(tmp_path), str(tmp_path), 1).files() == 1
+    commit(tmp_path, 1, '{"another": "form"}')
+    assert FileLag(str(tmp_path), str(tmp_path), 1).files() is None
+
+
 def test_a_source_that_is_not_there_has_no_lag(tmp_path: Path) -> None:
-    assert FileLag(str(tmp_path / "none"), str(tmp_path / "log")).files() == 0
+    assert FileLag(str(tmp_path / "none"), str(tmp_path / "checkpoint"), 1).files() == 0
+
+
+def test_files_are_counted_only_where_spark_reads_all_of_them() -> None:
+    assert has_file_lag("json", "data", {"maxFilesPerTrigger": "1"}, "/checkpoint")
+    assert not has_file_lag("json", "data", {"pathGlobFilter": "*.json"}, "/checkpoint")
+    assert not has_file_lag("json", "s3a://data", {}, "/checkpoint")
+    assert not has_file_lag("json", "data", {}, "hdfs://host/checkpoint")
+    assert not has_file_lag("kafka", None, {}, "/checkpoint")
 
 
 def test_kafka_tells_its_lag() -> None:

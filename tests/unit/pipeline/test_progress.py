@@ -9,7 +9,16 @@ from rich.console import Console
 
 from watersmeet.pipeline.display import JsonDisplay, LiveDisplay, PlainDisplay, make_display, render
 from watersmeet.pipeline.history import BatchRecord, History
-from watersmeet.pipeline.progress import InputProgress, ProgressTracker, Rate, Snapshot, doing, format_bytes
+from watersmeet.pipeline.progress import (
+    InputProgress,
+    ProgressTracker,
+    Rate,
+    Report,
+    Snapshot,
+    doing,
+    format_bytes,
+    format_duration,
+)
 from watersmeet.state.directory import StateDir
 from watersmeet.testing.arrivals import make_plan, random_script
 from watersmeet.testing.harness import run_stored
@@ -74,6 +83,17 @@ def test_rates_forget() -> None:
     assert rate.at(113.0, since=110.0) == 10.0
 
 
+def batch_report(number: int, seconds: float = 1.5) -> Report:
+    return {"batchId": number, "durationMs": {"addBatch": 1, "triggerExecution": int(seconds * 1000)}}
+
+
+IDLE_REPORT: Report = {"batchId": 99, "durationMs": {"latestOffset": 1, "triggerExecution": 2}}
+
+
+def states(snapshot: Snapshot) -> set[str]:
+    return {one.state for one in snapshot.inputs}
+
+
 def test_the_tracker(tmp_path: Path) -> None:
     clock = Clock()
     directory = StateDir(tmp_path)
@@ -83,19 +103,58 @@ def test_the_tracker(tmp_path: Path) -> None:
     snapshot = tracker.update()
     assert snapshot.results == earlier
     assert snapshot.result_rate == 0.0  # an earlier run's results have no rate now
+    assert (snapshot.batch, snapshot.batch_seconds) == (1, None)
     everything = run_some(directory, 20)
     clock.now += 1
-    snapshot = tracker.update([{"durationMs": {"addBatch": 1, "triggerExecution": 1500}}])
+    snapshot = tracker.update([batch_report(19)])
     assert snapshot.results == everything
     assert snapshot.result_rate == pytest.approx((everything - earlier) / 2)
-    assert snapshot.batch == 19
-    assert snapshot.batch_seconds == 1.5
+    assert (snapshot.batch, snapshot.batch_seconds) == (19, 1.5)
     assert [one.name for one in snapshot.inputs] == ["orders", "payments"]
     assert snapshot.inputs[0].lag == "3 files"
     assert snapshot.remaining == "orders: 3 files"
-    assert {one.state for one in snapshot.inputs} == {"flowing"}
+    assert states(snapshot) == {"flowing"}
     clock.now += 5
-    assert {one.state for one in tracker.update().inputs} == {"stalled"}
+    assert states(tracker.update([IDLE_REPORT])) == {"stalled"}
+    tracker.phase = "done"
+    assert states(tracker.update()) == {"open"}
+
+
+def test_a_batch_and_its_duration_are_shown_together(tmp_path: Path) -> None:
+    tracker = ProgressTracker("p", str(tmp_path), INPUTS, clock=Clock())
+    run_some(StateDir(tmp_path), 1)
+    before = tracker.update()  # the partitions have written the batch, Spark has not committed it
+    assert (before.batch, before.batch_seconds) == (None, None)
+    run_some(StateDir(tmp_path), 2)
+    after = tracker.update([batch_report(0, 2.5)])
+    assert (after.batch, after.batch_seconds) == (0, 2.5)
+    again = tracker.update([IDLE_REPORT])  # of a trigger without a batch
+    assert (again.batch, again.batch_seconds) == (0, 2.5)
+    assert tracker.update([batch_report(1, 0.25)]).batch_seconds == 0.25
+
+
+def test_nothing_has_stalled_before_the_first_batch_has_ended_or_while_one_is_under_way(tmp_path: Path) -> None:
+    clock = Clock()
+    tracker = ProgressTracker("p", str(tmp_path), INPUTS, clock=clock)
+    clock.now += 15
+    assert states(tracker.update()) == {"waiting"}
+    run_some(StateDir(tmp_path), 5)
+    tracker.update()
+    clock.now += 15  # another partition takes long
+    assert states(tracker.update()) == {"flowing"}
+    assert states(tracker.update([batch_report(number) for number in range(5)])) == {"flowing"}
+    clock.now += 60  # a long batch: what it has found is not known yet
+    assert states(tracker.update()) == {"flowing"}
+
+
+def test_an_input_without_a_row_is_waited_for_and_then_stalled(tmp_path: Path) -> None:
+    clock = Clock()
+    tracker = ProgressTracker("p", str(tmp_path), INPUTS, clock=clock)
+    clock.now += 15
+    assert states(tracker.update([IDLE_REPORT])) == {"waiting"}
+    clock.now += 4
+    (first, _) = tracker.update([IDLE_REPORT]).inputs
+    assert (first.state, first.silent_seconds) == ("stalled", 4.0)
 
 
 def test_an_input_that_has_ended_has_no_lag(state_dir: str) -> None:
@@ -115,6 +174,13 @@ def test_what_the_operator_does() -> None:
     assert doing("reading", record) == "idle: md-task x2, flush"
     record.rows_in["left"] = 1
     assert doing("reading", record).startswith("arrival")
+
+
+def test_durations_for_people() -> None:
+    lengths = (0, 7, 1_500, 20_000, 1_000_000, 630_000_000, 600_000_000, 7_200_000_000, 172_800_000_000)
+    assert [format_duration(length) for length in lengths] == [
+        "0 s", "7 us", "1500 us", "20 ms", "1 s", "630 s", "10 min", "2 h", "2 d",
+    ]  # fmt: skip
 
 
 def test_sizes_for_people() -> None:
@@ -157,8 +223,16 @@ def test_the_plain_view_speaks_once_per_batch_and_now_and_then() -> None:
         display.say("orders are here")
     lines = out.getvalue().splitlines()
     assert len(lines) == 4
-    assert "batch 4" in lines[0]
+    assert "batch 4 (0.50 s): " in lines[0]
+    assert " batch -: " in shown_plainly(snapshot(None, batch_seconds=None))
+    assert " batch 4: " in shown_plainly(snapshot(4, batch_seconds=None))
     assert "orders" not in out.getvalue()
+
+
+def shown_plainly(one: Snapshot) -> str:
+    out = io.StringIO()
+    PlainDisplay(str, out).show(one)
+    return out.getvalue()
 
 
 def test_the_json_view_is_json_line_by_line() -> None:

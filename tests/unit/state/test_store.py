@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,24 @@ def test_timings_are_not_in_the_digest(tmp_path: Path) -> None:
             return store.commit(manifest, [], store.space(0, "0"), metrics, {"join": seconds}, 0).digest
 
     assert commit(1.0, 1) == commit(2.0, 1) != commit(1.0, 2)
+
+
+def test_every_batch_has_its_wall_clock_time_and_a_repeated_one_keeps_it(tmp_path: Path) -> None:
+    def advance_without_clock(number: int, attempt: str) -> None:
+        batch = replace(batch_of(PLAN, number, SCRIPT[number]), time=0)
+        rows_of(run_batch(PLAN, StateDir(tmp_path), 0, batch, attempt=attempt))
+
+    before = int(time.time() * 1e6)
+    for number in range(3):
+        advance_without_clock(number, "0")
+    store = PartitionStore(StateDir(tmp_path), 0)
+    times = [entry["time"] for entry in store.manifest(2).history]
+    assert before <= times[0] <= times[1] <= times[2] <= time.time() * 1e6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the time is no difference between two attempts
+        advance_without_clock(2, "1")
+    again = store.manifest(2)
+    assert ([entry["time"] for entry in again.history], again.repeats) == (times, 0)
 
 
 def test_missing_version(tmp_path: Path) -> None:
