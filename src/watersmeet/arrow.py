@@ -146,6 +146,12 @@ def drop_null_keys(table: pa.Table) -> pa.Table:
     return table
 
 
+def count_null_keys(table: pa.Table) -> int:
+    """How many rows `drop_null_keys` drops."""
+    keys = table.select(key_names(table.schema))
+    return keys.num_rows - drop_null_keys(keys).num_rows if any(column.null_count for column in keys.columns) else 0
+
+
 def data_bytes(table: pa.Table) -> int:
     """The bytes of a table's values: the same for the same rows in any order (Arrow's own count is not)."""
     return sum(_array_bytes(chunk) for column in table.columns for chunk in column.chunks)

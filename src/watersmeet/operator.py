@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from watersmeet.arrow import count_null_keys
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
@@ -36,7 +37,8 @@ class Batch:
     """What arrives in one micro-batch, for one key partition.
 
     `rows` and `punctuations` hold a table per input (an input may be missing); `time` is the batch's clock in
-    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch.
+    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch; `null_keys` says
+    how many rows of an input came without a key and are not in its table, because they match nothing.
     """
 
     number: int
@@ -45,6 +47,7 @@ class Batch:
     punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
     signals: tuple[int, ...] = ()  # numbers sent to the join by `control.send_signal`, in order
+    null_keys: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
@@ -106,12 +109,15 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     """One batch, in the order the contract promises."""
     operator.metrics.reset()
     for name, table in batch.rows.items():
-        operator.metrics.rows_in[name] = table.num_rows
-        if table.num_rows and operator.has_ended(name):
+        apart = batch.null_keys.get(name, 0)
+        arrived = operator.metrics.rows_in[name] = table.num_rows + apart
+        if without := apart + count_null_keys(table):
+            operator.metrics.count(f"null_key.{name}", without)
+        if arrived and operator.has_ended(name):
             raise BrokenPromiseError(
                 operator.name,
                 expected=f"no rows on input {name!r} after its end in batch {operator.ended[name]}",
-                found=f"{table.num_rows} rows in batch {batch.number}",
+                found=f"{arrived} rows in batch {batch.number}",
                 hint="Call end_input only when the source is complete; this batch is not committed.",
             )
     for table in _stages(operator, batch):

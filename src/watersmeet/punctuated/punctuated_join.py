@@ -84,8 +84,6 @@ class PunctuatedJoin(Operator):
         if table is None or not table.num_rows:
             return state.schemas[name].empty_table()
         complete = sort_by_hash(drop_null_keys(table))
-        if complete.num_rows < table.num_rows:
-            self.metrics.count(f"null_keys.{name}", table.num_rows - complete.num_rows)
 
         def is_known(rows: pa.Table) -> Mask:
             return state.stored[name].has(rows) | state.pool.waits(name, rows)

@@ -8,11 +8,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from watersmeet.errors import StateMismatchError
 from watersmeet.options import Options
-from watersmeet.progressive.options import Flush, Policy, ProgressiveOptions
+from watersmeet.progressive.options import UNLIMITED, Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import recorded_operator
 
 WHO = "progressive_join"
 
@@ -43,7 +46,8 @@ def progressive_join(
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
             that `left.join(right, on)` has.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
-        memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit.
+        memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
+            be changed at a restart, but not added or taken away.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), its variants
             `"rpj-md"` and `"rpj-dd"`, `"xjoin"` or `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
@@ -64,6 +68,7 @@ def progressive_join(
     options = ProgressiveOptions.checked(
         WHO, memory=memory, policy=policy, flush=flush, idle_after=idle_after, buckets=buckets, **tuning
     )
+    _check_budget(StateDir(state_dir), options)
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     return Binding(
@@ -74,6 +79,22 @@ def progressive_join(
         options=options if options.is_limited else Options(),
         state_dir=os.fspath(state_dir),
         partitions=partitions,
-        tick=options.is_limited,
+        tick=True if options.is_limited else None,
         clock=options.is_limited,
     ).frame()
+
+
+def _check_budget(directory: StateDir, options: ProgressiveOptions) -> None:
+    """Without a budget it is another operator, with state and sources of its own."""
+    before = recorded_operator(directory)
+    if before is None or (before == UNLIMITED) == (options.operator == UNLIMITED):
+        return
+    had, has = ("no memory budget", "one") if before == UNLIMITED else ("a memory budget", "none")
+    raise StateMismatchError(
+        f"{WHO}, state directory {directory.uri}",
+        expected=f"{had}, as when the state was begun",
+        found=has,
+        hint="A budget may be changed at a restart, but not added or taken away (begin with a large one if it may be "
+        f"needed): give memory={'None' if before == UNLIMITED else '...'}, or a new state directory and a new "
+        "checkpoint.",
+    )

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.options import Options, parse_duration
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
+from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.state.directory import StateDir
@@ -95,8 +96,8 @@ def window_join(
         costs=_spark_costs() if algorithm == "auto" else None,
         cores=left.sparkSession.sparkContext.defaultParallelism if estimated else None,
     )
-    columns = None if options.time is None else _time_columns(sources, options.time)
-    options = options.model_copy(update={"time_columns": columns})
+    if options.time is not None:
+        options = options.model_copy(update={"time_columns": _time_columns(sources, options.time)})
     return Binding(
         who=WHO,
         operator="window",
@@ -106,6 +107,7 @@ def window_join(
         state_dir=os.fspath(state_dir),
         partitions=partitions,
         clock=options.time is None or on_overload != "keep",
+        times=_event_times(sources, options),
     ).frame()
 
 
@@ -137,6 +139,20 @@ def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[st
         )
     left, right = (internal_name(source, position) for source, position in zip(sources, positions, strict=True))
     return left, right
+
+
+def _event_times(sources: Sequence[Source], options: WindowOptions) -> EventTimes:
+    """A row's partners are older than it by at most the other window."""
+    if options.time is None:
+        return {}
+    positions = [find_column(WHO, s.name, s.frame, name) for s, name in zip(sources, options.time, strict=True)]
+    if not all(has_watermarks(s.fields[i].dataType) for s, i in zip(sources, positions, strict=True)):
+        return {}
+    holds = reversed(options.window)
+    return {
+        source.name: EventTime(position, options.lateness, hold)
+        for source, position, hold in zip(sources, positions, holds, strict=True)
+    }
 
 
 class _ExplainOptions(Options):

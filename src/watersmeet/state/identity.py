@@ -39,6 +39,12 @@ def recorded_partitions(directory: StateDir) -> int | None:
     return int(found["partitions"]) if found and _has_versions(directory) else None
 
 
+def recorded_operator(directory: StateDir) -> str | None:
+    """The operator the state was begun with; None while there is no state."""
+    found = read_join(directory)
+    return str(found["identity"]["operator"]) if found and _has_versions(directory) else None
+
+
 def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
     """Record the join, or check that the state is of this very join. State that was never used may change hands."""
     found = read_join(directory)
