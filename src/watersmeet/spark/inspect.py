@@ -62,7 +62,7 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | `batch`, `partition` | which |
     | `time` | the batch's clock in microseconds; 0 for joins that do not read it |
     | `rows_in`, `rows_out` | rows by input (or of its punctuations), and results |
-    | `counters` | the operator's own, by name: runs probed, rows merged, flushes... |
+    | `counters` | by name: rows without a key (`null_key.left`), and the operator's own: runs probed, flushes... |
     | `events` | its decisions with the numbers behind them, each a JSON document |
     | `state_rows`, `resident_bytes`, `spilled_bytes` | what is held after the batch |
     | `timings` | seconds by phase: `load`, `join`, `store` |

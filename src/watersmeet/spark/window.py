@@ -46,7 +46,8 @@ def window_join(
 
     A right row meets the left rows that are in the left window when it comes, and the other way round: with equal
     keys, a pair is a result iff `-window_right <= right time - left time <= window_left`. The columns are those of
-    `left.join(right, on)`. Rows with a null key or a null time match nothing; the latter are counted.
+    `left.join(right, on)`. Rows with a null key or a null time match nothing and are counted. With `time`, both time
+    columns of the output have a watermark whose delay covers what the join holds back.
 
     Args:
         left: A streaming DataFrame.
