@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.feed import Feed
 
 import watersmeet as wm
+from watersmeet.spark.event_time import DELAY
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 STEP, APART, BATCHES = 200, 540, 7  # seconds of a micro-batch and from an impression to its click
@@ -181,13 +183,42 @@ def test_a_semi_stream_join_that_answers_at_once_keeps_the_watermark(ads: Ads) -
     assert ads.counts(wm.semi_stream_join(left, ads.clicked.batch, "k", ads.state(), max_delay=1)) == ads.answer()
 
 
+def watermarks(frame: DataFrame) -> tuple[dict[str, int], dict[str, str]]:
+    """The delays that the columns of a DataFrame say they have, in milliseconds, and the watermarks of its plan."""
+    said = {field.name: field.metadata[DELAY] for field in frame.schema if DELAY in field.metadata}
+    plan = frame._jdf.queryExecution().analyzed().toString()
+    return said, dict(re.findall(r"EventTimeWatermark [-\w]+, (\w+)#\d+\S*: timestamp, (.+)", plan))
+
+
+def test_each_input_gets_the_delay_of_the_other_window(ads: Ads) -> None:
+    left, right = ads.inputs()
+    columns = {"shown_at": 30_001, "clicked_at": 630_001}
+    both = {"shown_at": "30.001 seconds", "clicked_at": "10 minutes 30.001 seconds"}
+    assert watermarks(attributed(ads, left, right)) == (columns, both)
+    # The same stream on both sides, with a delay of its own on each.
+    twice = left.select("k", F.col("shown_at").alias("clicked_at"))
+    said, _ = watermarks(attributed(ads, left, twice))
+    assert said == columns
+    # Of a watermark on another column nothing is known after the join.
+    other = ads.shown.stream.withColumn("other", F.col("shown_at")).withWatermark("other", "1 second")
+    said, plan = watermarks(attributed(ads, other, right))
+    assert said == columns
+    assert "other" not in plan
+    # It stays for a deduplication, and the output has none.
+    for held in (other.dropDuplicatesWithinWatermark(["k"]), other.dropDuplicates(["k", "other"])):
+        assert watermarks(attributed(ads, held, right)) == ({}, {"other": "1 seconds"})
+
+
 def test_an_input_that_spark_has_held_back_gives_no_watermark(ads: Ads) -> None:
     left, right = ads.inputs()
-    counted = (
-        left.groupBy("k", F.window("shown_at", "1 minute")).count().withColumn("shown_at", F.window_time("window"))
+    minutes = F.window("shown_at", "1 minute")
+    counted = left.groupBy("k", minutes).count().select("k", F.window_time("window").alias("shown_at"))
+    near = left.join(right.withColumnRenamed("k", "id"), F.expr("k = id and shown_at = clicked_at")).drop(
+        "id", "clicked_at"
     )
-    joined = attributed(ads, counted.select("k", "shown_at"), right)
+    for held in (counted, near):
+        said, plan = watermarks(attributed(ads, held, right))
+        assert said == {}
+        assert plan["shown_at"] == "30 seconds"
     with pytest.raises(AnalysisException, match="without watermark"):
-        ads.counts(joined)
-    with pytest.raises(StreamingQueryException, match="Redefining watermark is disallowed"):
-        ads.counts(joined.withWatermark("shown_at", "1 hour"))
+        ads.counts(attributed(ads, counted, right))

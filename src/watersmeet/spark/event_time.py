@@ -37,15 +37,18 @@ class EventTime:
     """The time of a bounded join's input: its column, how late rows may come, how much older their results can be."""
 
     position: int
-    lateness: int  # in microseconds, and so is
+    lateness: int  # in microseconds, like the next
     hold: int
 
-    def delay(self, declared: int = 0) -> int:
-        """The delay in milliseconds that the input's watermark needs, if it was declared with another one.
+    def delay(self, declared: int | None) -> int:
+        """The delay in milliseconds that the input's watermark needs, given the one it was declared with.
 
-        A row just as old as the watermark is late for some of Spark's operators: hence the last millisecond.
+        A row just as old as the watermark is late for some of Spark's operators, so it is more than what is held.
+
+        >>> EventTime(position=0, lateness=30_000_000, hold=600_000_000).delay(declared=10_000)
+        630001
         """
-        return max(declared, self.lateness // 1000) + self.hold // 1000 + 1
+        return (max((declared or 0) * 1000, self.lateness) + self.hold) // 1000 + 1
 
 
 EventTimes = Mapping[str, EventTime]  # by input; empty: unbounded
@@ -69,12 +72,9 @@ def settled(sources: Sequence[Source], times: EventTimes | None) -> tuple[list[S
         }
     if not times or not all(_can_delay(source, times[source.name]) for source in sources):
         return [replace(source, frame=_without_watermarks(source.frame)) for source in sources], {}
-    delays = {
-        (name, time.position): time.delay(_declared(source, time) or 0)
-        for source in sources
-        for name, time in [(source.name, times[source.name])]
-    }
-    return [replace(source, frame=_delayed(source, times[source.name])) for source in sources], delays
+    pairs = [(source, times[source.name]) for source in sources]
+    delays = {(source.name, time.position): time.delay(_declared(source, time)) for source, time in pairs}
+    return [replace(source, frame=_delayed(source, time)) for source, time in pairs], delays
 
 
 def marked(field: T.StructField, delay: int | None) -> T.StructField:
@@ -106,7 +106,7 @@ def _delayed(source: Source, time: EventTime) -> DataFrame:
         return _rewritten(source.frame, lambda node: _with_more_delay(source.frame, node, time))
     names = source.frame.columns  # they may have dots, or be there twice
     frame = _without_watermarks(source.frame).toDF(*(f"c{i}" for i in range(len(names))))
-    return frame.withWatermark(f"c{time.position}", f"{time.delay()} milliseconds").toDF(*names)
+    return frame.withWatermark(f"c{time.position}", f"{time.delay(None)} milliseconds").toDF(*names)
 
 
 def _without_watermarks(frame: DataFrame) -> DataFrame:
@@ -140,7 +140,7 @@ def _is_watermark(node: Plan) -> bool:
 
 
 def _is_deduplication(node: Plan) -> bool:
-    return str(node.nodeName()).startswith("Deduplicate")
+    return bool(node.isStreaming()) and str(node.nodeName()).startswith("Deduplicate")
 
 
 def _holds_rows(node: Plan) -> bool:
