@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,8 +42,9 @@ from watersmeet.spark.schema import (
     find_column,
     is_hashable,
 )
-from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER, default_partitions
+from watersmeet.spark.session import default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
+from watersmeet.spark.ticks import silent, ticking
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 
@@ -109,7 +108,7 @@ class Binding:
             numbers = _numbers_when_marked(frames).get(index, (index, index))
             union = union.unionByName(self._rows(index, source, slots, partitions, numbers))
         if self.tick is not None:
-            ticks = _ticks(self.who, session) if self.tick else _no_ticks(session)
+            ticks = ticking(self.who, session) if self.tick else silent(session)
             # One row is enough to make a batch happen; where the operator reads the clock, every partition needs one.
             where = F.explode(_everywhere(partitions)) if self.clock else F.lit(0).cast("long")
             union = union.unionByName(ticks.select(*self._empty(F.lit(TICK), where, key_types, slots)))
@@ -247,33 +246,6 @@ class Binding:
     def _clock(self) -> list[Column]:
         # One value per micro-batch, replayed when Spark repeats the batch.
         return [F.unix_micros(F.current_timestamp()).alias("_time")] if self.clock else []
-
-
-def _ticks(who: str, session: SparkSession) -> DataFrame:
-    """A source that makes a batch happen every second."""
-    _warn_of_one_batch(who, session)
-    return session.readStream.format("rate").option("rowsPerSecond", 1).load()
-
-
-def _no_ticks(session: SparkSession) -> DataFrame:
-    """In the place of the ticks a source that never has data, so that options which need ticks can change at a restart.
-
-    Spark finds the sources of a checkpoint by their places. In this one it remembers a number, as for ticks.
-    """
-    java: Any = session._jvm
-    streams = java.org.apache.spark.sql.execution.streaming.runtime.MemoryStream
-    silent = streams.apply(session._jsparkSession, 1, java.org.apache.spark.sql.Encoders.LONG())
-    return DataFrame(silent.toDF(), session)
-
-
-def _warn_of_one_batch(who: str, session: SparkSession) -> None:
-    if session.conf.get(AVAILABLE_NOW_WRAPPER, "false") != "true":
-        warnings.warn(
-            f"{who} uses a clock of its own, a source for which Spark reads everything in one single micro-batch under "
-            f'trigger(availableNow=True), whatever maxFilesPerTrigger says: set {AVAILABLE_NOW_WRAPPER} to "true" in '
-            "the session (watersmeet.local_session does) before the query starts",
-            stacklevel=4,
-        )
 
 
 def _identity() -> BatchFunction:

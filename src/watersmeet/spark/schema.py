@@ -74,8 +74,8 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
 
 
 def is_hashable(kind: T.DataType) -> bool:
-    """Whether Spark hashes values of this type by their content alone."""
-    return isinstance(kind, _KEYS)
+    """Whether Spark hashes values of this type by their bytes, wherever it runs."""
+    return isinstance(kind, _KEYS) and getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
 @dataclass
