@@ -20,8 +20,8 @@ from watersmeet.state.identity import require_join
 CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 
 # Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input
-# i as FIRST_END - i, the signal v as FIRST_SIGNAL - v.
-TICK, FIRST_END, FIRST_SIGNAL = -1, -2, -1000
+# i as FIRST_END - i, a row of input i without a key as FIRST_NULL_KEY - i, the signal v as FIRST_SIGNAL - v.
+TICK, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL = -1, -2, -500, -1000
 MAX_SIGNAL = 2**30
 
 

@@ -40,7 +40,8 @@ class Batch:
     """What arrives in one micro-batch, for one key partition.
 
     `rows` and `punctuations` hold a table per input (an input may be missing); `time` is the batch's clock in
-    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch.
+    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch; `null_keys` says
+    how many rows of an input came without a key and are not in its table, because they match nothing.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Batch:
     punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
     signals: tuple[int, ...] = ()  # numbers sent to the join by `control.send_signal`, in order
+    null_keys: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
@@ -121,13 +123,15 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     """One batch, in the order the contract promises."""
     operator.metrics.reset()
     for name, table in batch.rows.items():
-        operator.metrics.rows_in[name] = table.num_rows
-        operator.accounts.arrive(name, table.num_rows)
-        if table.num_rows and operator.has_ended(name):
+        apart = batch.null_keys.get(name, 0)
+        arrived = operator.metrics.rows_in[name] = table.num_rows + apart
+        operator.accounts.arrive(name, arrived)
+        operator.accounts.leave(name, "null_key", apart)
+        if arrived and operator.has_ended(name):
             raise BrokenPromiseError(
                 f"input {name!r}",
                 expected=f"no rows after its end in batch {operator.ended[name]}",
-                found=f"{table.num_rows} rows in batch {batch.number}",
+                found=f"{arrived} rows in batch {batch.number}",
                 hint="Call end_input only when the source is complete; this batch is not committed.",
                 input=name,
             )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import SparkConf
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -248,8 +246,8 @@ def test_partitions_are_the_cores_unless_the_session_says_otherwise(spark: Spark
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "7")
     assert default_partitions(session) == 7
-    unset = SimpleNamespace(
-        conf=SimpleNamespace(get=lambda _: "200"),
-        sparkContext=SimpleNamespace(getConf=lambda: SparkConf(loadDefaults=False), defaultParallelism=3),
-    )
-    assert default_partitions(unset) == 3  # type: ignore[arg-type]
+    session.conf.set("spark.sql.shuffle.partitions", "200")  # Spark's own default, but said
+    assert default_partitions(session) == 200
+    session.conf.unset("spark.sql.shuffle.partitions")
+    assert session.conf.get("spark.sql.shuffle.partitions") == "200"
+    assert default_partitions(session) == 2

@@ -153,6 +153,8 @@ def render(snapshot: Snapshot) -> Panel:
     for one in snapshot.inputs:
         note = Text(one.state + (f" {one.silent_seconds:.0f} s" if one.state == "stalled" else ""))
         note.stylize(_STATE_STYLES[one.state])
+        if one.null_keys:
+            note.append(f", {one.null_keys:,} without a key", "yellow")
         inputs.add_row(one.name, f"{one.rows:,}", f"{one.rate:,.0f}", one.lag or "-", note)
     facts = Table.grid(padding=(0, 2))
     facts.add_row(Text("results", style="bold"), f"{snapshot.results:,}  ({snapshot.result_rate:,.0f}/s)")
@@ -179,4 +181,5 @@ def _memory(snapshot: Snapshot) -> str:
 
 def _state_note(one: InputProgress) -> str:
     lag = f", lag {one.lag}" if one.lag and not one.lag.startswith("0 ") else ""
-    return f" ({one.state}{lag})"
+    null_keys = f", {one.null_keys:,} without a key" if one.null_keys else ""
+    return f" ({one.state}{lag}{null_keys})"

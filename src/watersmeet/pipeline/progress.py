@@ -25,7 +25,8 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class InputProgress:
-    """One input: rows so far, rows per second now, what waits at the source, and whether anything comes."""
+    """One input: rows so far, rows per second now, what waits at the source, whether anything comes, and how many rows
+    came without a key."""
 
     name: str
     rows: int
@@ -35,6 +36,7 @@ class InputProgress:
         str  # "waiting" (for its first rows in this run), "flowing", "stalled" or "ended"; "open" when the run is over
     )
     silent_seconds: float
+    null_keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class ProgressTracker:
         self._clock = clock
         self._started = clock()
         self._rows: Counter[str] = Counter()
+        self._null_keys: Counter[str] = Counter()
         self._results = 0
         self._rates = {name: Rate() for name in self.inputs}
         self._result_rate = Rate()
@@ -120,7 +123,11 @@ class ProgressTracker:
         """Totals of earlier runs of this join count, their rates do not."""
         for record in self._refresh():
             self._rows.update(record.rows_in)
+            self._count_null_keys(record)
             self._results += record.rows_out
+
+    def _count_null_keys(self, record: BatchRecord) -> None:
+        self._null_keys.update({name: int(record.counters[f"left.{name}.null_key"]) for name in self.inputs})
 
     def _refresh(self) -> list[BatchRecord]:
         try:
@@ -143,6 +150,7 @@ class ProgressTracker:
                     self._rates[name].add(now, rows)
                 if rows:
                     self._last_rows[name] = now
+            self._count_null_keys(record)
             self._results += record.rows_out
             self._result_rate.add(now, record.rows_out)
         for report in reports:
@@ -204,7 +212,13 @@ class ProgressTracker:
         else:
             state = "flowing" if name in self._last_rows else "waiting"
         return InputProgress(
-            self.inputs[name], self._rows[name], self._rates[name].at(now, self._started), lag, state, silent
+            self.inputs[name],
+            self._rows[name],
+            self._rates[name].at(now, self._started),
+            lag,
+            state,
+            silent,
+            self._null_keys[name],
         )
 
     def _remaining(self, lags: Mapping[str, str], last: BatchRecord | None) -> str | None:

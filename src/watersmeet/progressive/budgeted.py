@@ -55,6 +55,9 @@ from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
 STEP_ROWS = 1 << 18
 STEP_SHARE = 4
 
+# The budget of a join whose budget was taken away: what it has on disk is still joined, and nothing more goes there.
+NO_LIMIT = 1 << 60
+
 # Spilled runs up to SMALL_RUN rows count as equally long when runs are combined; no more than COMBINED_ROWS and
 # COMBINED_BYTES are combined at once, so that no batch stalls. Runs of that size are as many as the state needs.
 SMALL_RUN = 1024
@@ -82,7 +85,8 @@ class BudgetedJoin(BinaryJoin):
         super().__init__(plan, space)
         self.options = options = ProgressiveOptions(**plan.options, **plan.tuning)
         self.in_rows = options.memory_rows is not None
-        self.limit = ((options.memory_rows if self.in_rows else options.memory) or 0) // plan.partitions
+        budget = options.memory_rows if self.in_rows else options.memory
+        self.limit = NO_LIMIT if budget is None else budget // plan.partitions
         self.buckets = Buckets(options.buckets)
         self.stores = {
             spec.name: RowStore(
@@ -371,12 +375,23 @@ class BudgetedJoin(BinaryJoin):
         return state
 
     def restore(self, state: OperatorState) -> None:
-        """Take up what `save` returned."""
+        """Take up what `save` returned, or the state of a join that had no budget so far."""
+        if "units" not in state.values:
+            self._restore_unlimited(state)
+            return
         super().restore(state)
         self.units.restore(state.values["units"])
         self.expected.restore(state.values["expected"])
         self.rates.restore(state.values["rates"])
         self.clock, self.last_arrival = state.values["clock"], state.values["last_arrival"]
+
+    def _restore_unlimited(self, state: OperatorState) -> None:
+        """Rows that have all been joined with each other, as if they had come in batch 0: nothing is owed to them, and
+        they are the first to be flushed. They are written again, once."""
+        for saved in state.stores:
+            for run in saved.runs:
+                rows = arriving(run.table, 0)
+                self.stores[saved.name].add(rows, run.newest, oldest=run.oldest, level=run.level)
 
 
 def oldest_rows(table: pa.Table, rows: int) -> Mask:

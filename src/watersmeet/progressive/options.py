@@ -22,6 +22,8 @@ FLUSHES: dict[str, tuple[Flush, ...]] = {
     "hmj": ("adaptive", "all", "largest", "smallest"),
 }
 
+UNLIMITED = "symmetric"  # the operator without a budget
+
 # The least a stored row takes: hash, key and arrival time.
 MIN_ROW_BYTES = 16
 
@@ -91,7 +93,7 @@ class ProgressiveOptions(Options):
     @property
     def operator(self) -> str:
         """The operator that carries out these options."""
-        return OPERATOR[self.policy] if self.is_limited else "symmetric"
+        return OPERATOR[self.policy] if self.is_limited else UNLIMITED
 
     @property
     def flush_policy(self) -> Flush:

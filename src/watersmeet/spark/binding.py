@@ -7,13 +7,13 @@
 The control source is a directory of marker files (`end_input`, `signal`); its rows are copied to every partition. Ticks
 are rows of a rate source that only make Spark run a batch when no data comes. An identity `mapInArrow` over the control
 branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data.
+Rows without a key are sent bare, to be counted.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -26,14 +26,24 @@ from pyspark.sql import types as T
 
 import watersmeet
 from watersmeet.arrow import key_name, payload_name
-from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_SIGNAL, TICK
+from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.options import Options
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
-from watersmeet.spark.schema import Slots, Source, arrow_type, check_streaming, common_key_types, find_column
-from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER, default_partitions
+from watersmeet.spark.event_time import EventTimes, marked, settled
+from watersmeet.spark.schema import (
+    Slots,
+    Source,
+    arrow_type,
+    check_streaming,
+    common_key_types,
+    find_column,
+    is_hashable,
+)
+from watersmeet.spark.session import default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
+from watersmeet.spark.ticks import silent, ticking
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 
@@ -60,14 +70,21 @@ class Binding:
     options: Options
     state_dir: str
     partitions: int | None = None
-    tick: bool = False  # run batches while no data comes
+    succeeds: str | None = None  # another operator whose state this one can take up
+    tick: bool | None = None  # run batches while no data comes; None: never, whatever the options are
     clock: bool = False  # the operator reads Batch.time
     keep_null_keys: bool = False
+    times: EventTimes | None = field(default_factory=dict)  # how long rows are held back (see `event_time`)
     extra_output: list[tuple[T.StructField, str, str]] = field(default_factory=list)  # field, input, internal column
     key_types: list[T.DataType] | None = None  # by default those that the sources have in common
 
     def frame(self) -> DataFrame:
         """The streaming DataFrame of results."""
+        self.sources, delays = settled(self.sources, self.times)
+        self.output = [
+            replace(column, field=marked(column.field, delays.get((column.input, column.position))))
+            for column in self.output
+        ]
         rows = [source for source in self.sources if source.kind == "rows"]
         key_types = self.key_types or common_key_types(self.who, rows)
         for source in self.sources:
@@ -81,7 +98,7 @@ class Binding:
         partitions = self._partitions(session, directory)
         plan = self._plan(rows, key_types, partitions)
         self.options.check_plan(self.who, plan)
-        register_join(self.who, directory, plan)
+        register_join(self.who, directory, plan, succeeds=self.succeeds)
 
         frames = [_encode(source) for source in self.sources]
         key_types = [] if self._key_is_its_hash() else frames[0].key_types
@@ -90,9 +107,8 @@ class Binding:
         for index, source in enumerate(frames):
             numbers = _numbers_when_marked(frames).get(index, (index, index))
             union = union.unionByName(self._rows(index, source, slots, partitions, numbers))
-        if self.tick:
-            _warn_of_one_batch(self.who, session)
-            ticks = session.readStream.format("rate").option("rowsPerSecond", 1).load()
+        if self.tick is not None:
+            ticks = ticking(self.who, session) if self.tick else silent(session)
             # One row is enough to make a batch happen; where the operator reads the clock, every partition needs one.
             where = F.explode(_everywhere(partitions)) if self.clock else F.lit(0).cast("long")
             union = union.unionByName(ticks.select(*self._empty(F.lit(TICK), where, key_types, slots)))
@@ -177,10 +193,15 @@ class Binding:
         names = [key_name(i) for i in range(len(keys))]
         is_marked = F.lit(False) if source.marker is None else F.coalesce(F.col(f"c{source.marker}"), F.lit(False))
         frame = frame.select(*keys, *(F.col(f"c{position}") for position in source.payload), is_marked.alias("_marked"))
-        has_key = reduce(and_, (F.col(name).isNotNull() for name in names))  # dropna would drop NaN too
-        if source.kind == "rows" and not self.keep_null_keys:
-            frame = frame.filter(has_key if source.marker is None else has_key | F.col("_marked"))
-        target, number = F.xxhash64(*names), F.lit(index)
+        has_key = reduce(and_, (F.col(name).isNotNull() for name in names))
+        payload = [F.col(f"c{position}") for position in source.payload]
+        key, target, number = [F.col(name) for name in names], F.xxhash64(*names), F.lit(index)
+        if source.kind == "rows" and not self.keep_null_keys:  # a row without a key is only counted: it travels bare
+            is_joined = has_key if source.marker is None else has_key | F.col("_marked")
+            target = F.when(is_joined, target).otherwise(_spread(source, names, partitions))
+            number = F.when(is_joined, number).otherwise(F.lit(FIRST_NULL_KEY - index))
+            payload = [F.when(is_joined, column) for column in payload]
+            key = [F.when(is_joined, F.col(name)).alias(name) for name in names]
         if source.everywhere:
             target = F.explode(_everywhere(partitions))
         elif source.kind != "rows" or source.marker is not None:
@@ -192,12 +213,11 @@ class Binding:
         if source.marker is not None:
             keyed, keyless = (F.col("_marked") & condition for condition in (has_key, ~has_key))
             number = F.when(keyed, F.lit(when_marked[0])).when(keyless, F.lit(when_marked[1])).otherwise(number)
-        payload = [F.col(f"c{position}") for position in source.payload]
         return frame.select(
             number.alias("_input"),
             target.alias("_hash"),
             *self._clock(),
-            *([] if self._key_is_its_hash() else names),
+            *([] if self._key_is_its_hash() else key),
             *slots.columns(index, payload),
         )
 
@@ -232,16 +252,6 @@ class Binding:
         return [F.unix_micros(F.current_timestamp()).alias("_time")] if self.clock else []
 
 
-def _warn_of_one_batch(who: str, session: SparkSession) -> None:
-    if session.conf.get(AVAILABLE_NOW_WRAPPER, "false") != "true":
-        warnings.warn(
-            f"{who} uses a clock of its own, a source for which Spark reads everything in one single micro-batch under "
-            f'trigger(availableNow=True), whatever maxFilesPerTrigger says: set {AVAILABLE_NOW_WRAPPER} to "true" in '
-            "the session (watersmeet.local_session does) before the query starts",
-            stacklevel=4,
-        )
-
-
 def _damaged_marker(who: str, file: Column) -> Column:
     """The text of a `CorruptStateError` that Spark itself raises, with the file filled in."""
     place = "{file}"
@@ -264,6 +274,12 @@ def _identity() -> BatchFunction:
 
 def _everywhere(partitions: int) -> Column:
     return F.sequence(F.lit(0).cast("long"), F.lit(partitions - 1).cast("long"))
+
+
+def _spread(source: Source, keys: Sequence[str], partitions: int) -> Column:
+    """A partition for a row without a key, by its content: the same one when the batch is repeated."""
+    columns = [*keys, *(f"c{i}" for i in source.row_payload if is_hashable(source.fields[i].dataType))]
+    return F.pmod(F.xxhash64(*columns), F.lit(partitions)).cast("long")
 
 
 def _encode(source: Source) -> Source:

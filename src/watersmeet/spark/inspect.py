@@ -63,7 +63,7 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | `batch`, `partition` | which |
     | `time` | when, in microseconds since 1970: the batch's clock; for joins without one, the end of the batch |
     | `rows_in`, `rows_out` | rows by input (or of its punctuations), and results |
-    | `counters` | the operator's own, by name: runs probed, rows merged, flushes... |
+    | `counters` | by name: rows without a key (`left.left.null_key`), and the operator's own: runs probed, flushes... |
     | `events` | its decisions with the numbers behind them, each a JSON document |
     | `state_rows`, `resident_bytes`, `spilled_bytes` | what is held after the batch |
     | `timings` | seconds by phase: `load`, `join`, `store` |

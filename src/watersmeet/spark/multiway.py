@@ -15,6 +15,7 @@ from watersmeet.errors import ColumnError, OptionError
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
 from watersmeet.options import checked_path
 from watersmeet.spark.binding import Binding, Output, internal_name
+from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes
 from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
 
@@ -74,7 +75,8 @@ def multiway_join(
     named = _named(inputs, names)
     keys, shared = _keys(on, named)
     sources = [_source(name, frame, keys[name]) for name, frame in named.items()]
-    times = _times(time, sources)
+    positions = _time_positions(time, sources)
+    times = {source.name: internal_name(source, positions[source.name]) for source in sources if positions}
     options = MultiwayOptions.checked(
         WHO, driver=driver, window=window, lateness=lateness, time=times, slices=slices, max_results=max_results
     )
@@ -87,6 +89,7 @@ def multiway_join(
         options=options,
         state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
+        times=_event_times(sources, positions, options),
     ).frame()
 
 
@@ -183,8 +186,8 @@ def _source(name: str, frame: DataFrame, keys: Sequence[str]) -> Source:
     return Source(name, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
 
 
-def _times(time: Any, sources: Sequence[Source]) -> dict[str, str]:
-    """The internal name of each input's time column."""
+def _time_positions(time: Any, sources: Sequence[Source]) -> dict[str, int]:
+    """The position of each input's time column."""
     if time is None:
         return {}
     by_name = {source.name: source for source in sources}
@@ -213,7 +216,14 @@ def _times(time: Any, sources: Sequence[Source]) -> dict[str, str]:
             hint="Cast them before the join, for example with to_timestamp.",
             option="time",
         )
-    return {name: internal_name(by_name[name], position) for name, position in positions.items()}
+    return positions
+
+
+def _event_times(sources: Sequence[Source], positions: Mapping[str, int], options: MultiwayOptions) -> EventTimes:
+    """A row's partners are older than it by at most the window."""
+    if options.window is None or not all(has_watermarks(s.fields[positions[s.name]].dataType) for s in sources):
+        return {}
+    return {name: EventTime(position, options.lateness, options.window) for name, position in positions.items()}
 
 
 def _output(sources: Sequence[Source], *, shared: bool, prefix: bool) -> list[Output]:

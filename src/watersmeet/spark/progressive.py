@@ -9,10 +9,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from watersmeet.options import Options, checked_path
-from watersmeet.progressive.options import Flush, Policy, ProgressiveOptions
+from watersmeet.progressive.options import OPERATOR, UNLIMITED, Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import recorded_operator
 
 WHO = "progressive_join"
 
@@ -43,7 +45,8 @@ def progressive_join(
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
             that `left.join(right, on)` has.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
-        memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit.
+        memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
+            be changed at a restart, but not added or taken away.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), its variants
             `"rpj-md"` and `"rpj-dd"`, `"xjoin"` or `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
@@ -64,16 +67,25 @@ def progressive_join(
     options = ProgressiveOptions.checked(
         WHO, memory=memory, policy=policy, flush=flush, idle_after=idle_after, buckets=buckets, **tuning
     )
+    state_dir = checked_path(WHO, "state_dir", state_dir)
+    operator = _operator(StateDir(state_dir), options)
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     return Binding(
         who=WHO,
-        operator=options.operator,
+        operator=operator,
         sources=sources,
         output=binary_output(WHO, *sources, shared=shared),
-        options=options if options.is_limited else Options(),
-        state_dir=checked_path(WHO, "state_dir", state_dir),
+        options=Options() if operator == UNLIMITED else options,
+        state_dir=state_dir,
         partitions=partitions,
-        tick=options.is_limited,
-        clock=options.is_limited,
+        succeeds=UNLIMITED,
+        tick=operator != UNLIMITED,
+        clock=operator != UNLIMITED,
     ).frame()
+
+
+def _operator(directory: StateDir, options: ProgressiveOptions) -> str:
+    """What carries out the join. State that was begun under a budget may have rows on disk: its operator goes on."""
+    before = recorded_operator(directory)
+    return options.operator if before is None or before == UNLIMITED else OPERATOR[options.policy]

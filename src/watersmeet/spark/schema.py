@@ -2,7 +2,7 @@
 
 Inputs travel as one union of rows. A row belongs to one input, so payload columns of the same type share a *slot*:
 
-    _input   which source the row belongs to (negative: a control row)
+    _input   which source the row belongs to (negative: a control row, or a row without a key)
     _hash    xxhash64 of the key; of a row that is not sent by its key, the number of its partition
     _k0..    the key, unless it can be had back from its hash (see `spark_hash`)
     _s0..    slots: orders.amount (double) and payments.fee (double) both travel in _s0
@@ -72,6 +72,11 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
     if isinstance(kind, T.UserDefinedType):
         return arrow_type(kind.sqlType())
     raise TypeError(f"Arrow has no type for {kind.simpleString()}")
+
+
+def is_hashable(kind: T.DataType) -> bool:
+    """Whether Spark hashes values of this type by their bytes, wherever it runs."""
+    return isinstance(kind, _KEYS) and getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
 @dataclass

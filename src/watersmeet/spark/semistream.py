@@ -16,6 +16,7 @@ from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.spark.binding import Binding, internal_name
+from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, check_streaming, common_key_types, find_column, key_pairs
@@ -99,6 +100,7 @@ def semi_stream_join(
         partitions=description.partitions,
         tick=idle == "work",
         keep_null_keys=outer,
+        times=AT_ONCE if options.max_delay == 1 else {},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
     # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.

@@ -14,8 +14,6 @@ from watersmeet.options import Options
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
-UNSET_SHUFFLE_PARTITIONS = 200
-
 # What a join needs of any session to be fast.
 JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -41,11 +39,8 @@ def default_partitions(session: SparkSession) -> int:
 
     Spark's own 200 is meant for large batch jobs: in every micro-batch it would cost 200 tasks, however few the rows.
     """
-    configured = int(session.conf.get("spark.sql.shuffle.partitions") or 0)
-    context = session.sparkContext
-    if configured == UNSET_SHUFFLE_PARTITIONS and not context.getConf().contains("spark.sql.shuffle.partitions"):
-        return max(1, context.defaultParallelism)
-    return max(1, configured)
+    configured = session.conf.get("spark.sql.shuffle.partitions", None)  # None unless somebody has set it
+    return max(1, int(configured) if configured else session.sparkContext.defaultParallelism)
 
 
 def local_session(

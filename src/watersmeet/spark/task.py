@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.arrow import HASH, Hashes, Indices, key_name, numpy_of, one_chunk, relabelled, sort_order, take
-from watersmeet.control import FIRST_END, FIRST_SIGNAL
+from watersmeet.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
@@ -145,13 +145,19 @@ def make_batch(plan: JoinPlan, sources: list[dict[str, Any]], number: int, table
             found = _punctuations_of(source, table, hashes[order], order)
             earlier = punctuations.get(source["name"])
             punctuations[source["name"]] = found if earlier is None else pa.concat_tables([earlier, found])
-    codes = np.unique(belongs[belongs < 0])
-    ends = FIRST_END - codes[(codes <= FIRST_END) & (codes > FIRST_SIGNAL)]
+    codes, counts = np.unique(belongs[belongs < 0], return_counts=True)
+    ends = FIRST_END - codes[(codes <= FIRST_END) & (codes > FIRST_NULL_KEY)]
+    null_keys = {
+        plan.inputs[FIRST_NULL_KEY - code].name: count
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+        if FIRST_SIGNAL < code <= FIRST_NULL_KEY
+    }
     return Batch(
         number,
         time=int(table.column("_time")[0].as_py()) if "_time" in table.column_names else 0,
         rows=rows,
         punctuations=punctuations,
+        null_keys=null_keys,
         ended=frozenset(plan.inputs[index].name for index in ends.tolist()),
         signals=tuple(sorted((FIRST_SIGNAL - codes[codes <= FIRST_SIGNAL]).tolist())),
     )

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.options import Duration, Options, checked_path
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
+from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.state.directory import StateDir
@@ -47,7 +48,8 @@ def window_join(
 
     A right row meets the left rows that are in the left window when it comes, and the other way round: with equal
     keys, a pair is a result iff `-window_right <= right time - left time <= window_left`. The columns are those of
-    `left.join(right, on)`. Rows with a null key or a null time match nothing; the latter are counted.
+    `left.join(right, on)`. Rows with a null key or a null time match nothing and are counted. With `time`, both time
+    columns of the output have a watermark whose delay covers what the join holds back.
 
     Args:
         left: A streaming DataFrame.
@@ -110,6 +112,7 @@ def window_join(
         state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
         clock=options.time is None or options.on_overload != "keep",
+        times=_event_times(sources, options),
     ).frame()
 
 
@@ -147,6 +150,20 @@ def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[st
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Length = Annotated[Duration, Field(gt=0)]
+
+
+def _event_times(sources: Sequence[Source], options: WindowOptions) -> EventTimes:
+    """A row's partners are older than it by at most the other window."""
+    if options.time is None:
+        return {}
+    positions = [find_column(WHO, s.name, s.frame, name) for s, name in zip(sources, options.time, strict=True)]
+    if not all(has_watermarks(s.fields[i].dataType) for s, i in zip(sources, positions, strict=True)):
+        return {}
+    holds = reversed(options.window)
+    return {
+        source.name: EventTime(position, options.lateness, hold)
+        for source, position, hold in zip(sources, positions, holds, strict=True)
+    }
 
 
 class _ExplainOptions(Options):

@@ -39,8 +39,17 @@ def recorded_partitions(directory: StateDir) -> int | None:
     return int(found["partitions"]) if found and _has_versions(directory) else None
 
 
-def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
-    """Record the join, or check that the state is of this very join. State that was never used may change hands."""
+def recorded_operator(directory: StateDir) -> str | None:
+    """The operator the state was begun with; None while there is no state."""
+    found = read_join(directory)
+    return str(found["identity"]["operator"]) if found and _has_versions(directory) else None
+
+
+def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: str | None = None) -> None:
+    """Record the join, or check that the state is of this very join. State that was never used may change hands.
+
+    `succeeds` names another operator whose state this one can take up.
+    """
     found = read_join(directory)
     if _has_versions(directory):
         if found is None:
@@ -50,8 +59,9 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
                 found="state without it",
                 hint="Restore the file from a copy, or start over with a new state directory and a new checkpoint.",
             )
-        _check(who, directory, found, plan)
-        return
+        if not (succeeds and _can_succeed(found, plan, succeeds)):
+            _check(who, directory, found, plan)
+            return
     record = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint(),
@@ -59,6 +69,13 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan) -> None:
         "partitions": plan.partitions,
     }
     directory.publish(JOIN_FILE, seal(record))
+
+
+def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
+    """Whether the state is that of another operator over the same inputs."""
+    before, now = found["identity"], plan.identity()
+    same = all(before[name] == now[name] for name in ("inputs", "output"))
+    return bool(before["operator"] == operator != plan.operator and same and found["partitions"] == plan.partitions)
 
 
 def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:

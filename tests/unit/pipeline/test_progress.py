@@ -114,6 +114,11 @@ def test_the_tracker(tmp_path: Path) -> None:
     assert snapshot.inputs[0].lag == "3 files"
     assert snapshot.remaining == "orders: 3 files"
     assert states(snapshot) == {"flowing"}
+    null_keys = [
+        sum(record.counters[f"left.{name}.null_key"] for record in History(directory).refresh()) for name in INPUTS
+    ]
+    assert [one.null_keys for one in snapshot.inputs] == null_keys
+    assert all(null_keys)
     clock.now += 5
     assert states(tracker.update([IDLE_REPORT])) == {"stalled"}
     tracker.phase = "done"
@@ -192,7 +197,7 @@ def test_sizes_for_people() -> None:
 def snapshot(batch: int | None = 4, **changes: object) -> Snapshot:
     inputs = (
         InputProgress("orders", 12_000, 1500.0, "3 files", "flowing", 0.0),
-        InputProgress("payments", 8_000, 0.0, None, "stalled", 7.0),
+        InputProgress("payments", 8_000, 0.0, None, "stalled", 7.0, null_keys=1_234),
     )
     values = {
         "name": "p", "phase": "reading", "elapsed": 12.0, "batch": batch, "batch_seconds": 0.5, "inputs": inputs,
@@ -207,7 +212,8 @@ def test_the_live_view_has_it_all() -> None:
     console.print(render(snapshot()))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for words in (
-        "orders", "12,000", "1,500", "3 files", "flowing", "stalled 7 s", "4,242", "99/s", "5.0 MB of 8.0 MB resident",
+        "orders", "12,000", "1,500", "3 files", "flowing", "stalled 7 s", "1,234 without a key", "4,242", "99/s",
+        "5.0 MB of 8.0 MB resident",
         "7.0 MB spilled", "idle: dd-task", "0.50 s", "reading",
     ):  # fmt: skip
         assert words in text
@@ -226,6 +232,7 @@ def test_the_plain_view_speaks_once_per_batch_and_now_and_then() -> None:
     assert "batch 4 (0.50 s): " in lines[0]
     assert " batch -: " in shown_plainly(snapshot(None, batch_seconds=None))
     assert " batch 4: " in shown_plainly(snapshot(4, batch_seconds=None))
+    assert "*** 12,000 rows (flowing, lag 3 files), payments 8,000 rows (stalled, 1,234 without a key)" in lines[0]
     assert "orders" not in out.getvalue()
 
 

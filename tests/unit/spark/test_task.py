@@ -5,10 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.control import FIRST_END, FIRST_SIGNAL, TICK
-from watersmeet.errors import StateMismatchError
+from watersmeet.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
+from watersmeet.errors import BrokenPromiseError, StateMismatchError
+from watersmeet.operator import advance
+from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.spark.task import Position, _check_partition, make_batch
+from watersmeet.state.space import MemorySpace
 
 PLAN = JoinPlan(
     "symmetric",
@@ -60,6 +63,22 @@ def test_control_rows_are_ends_and_signals_and_no_data() -> None:
     assert batch.signals == (0, 9)
     assert batch.is_idle
     assert batch.punctuations["left"].column("_k0").to_pylist() == [12]
+
+
+def test_rows_without_a_key_are_counted_with_their_input() -> None:
+    bare = [(FIRST_NULL_KEY - 1, 0, None, None, None)] * 3
+    batch = make_batch(PLAN, SOURCES, 4, union((FIRST_NULL_KEY, 0, None, None, None), *bare, (1, 5, 11, "b", None)))
+    assert batch.null_keys == {"left": 1, "right": 3}
+    assert batch.ended == frozenset()
+    assert batch.signals == ()
+    operator = build(PLAN, MemorySpace())
+    assert list(advance(operator, batch)) == []
+    assert operator.metrics.rows_in == {"left": 1, "right": 4}
+    assert operator.metrics.counters["left.left.null_key"] == 1
+    assert operator.metrics.counters["left.right.null_key"] == 3
+    operator.ended = {"left": 3}
+    with pytest.raises(BrokenPromiseError, match="found 1 rows in batch 4"):
+        list(advance(operator, batch))
 
 
 def test_no_rows_at_all() -> None:
