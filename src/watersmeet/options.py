@@ -10,9 +10,10 @@ import difflib
 import os
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
 from watersmeet.errors import OptionError
 from watersmeet.plan import JoinPlan
@@ -29,6 +30,8 @@ _DURATIONS = {
 }  # fmt: skip
 # Windows and lateness: longer than any time that Spark can print, and short enough to be added to each other.
 MAX_DURATION = 10_000 * 365 * 86_400 * 10**6
+# The context in which values are validated that a user has written; those of a plan have none.
+WRITTEN = {"written": True}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
 
 
@@ -42,12 +45,21 @@ def parse_size(value: object) -> object:
 
 
 def parse_duration(value: object) -> object:
-    """A duration in microseconds: text such as "60 s", "10 min" or "500 ms".
+    """A duration in microseconds: text such as "60 s", "10 min" or "500 ms", or a `datetime.timedelta`.
 
-    >>> parse_duration("60 s"), parse_duration("500 ms")
-    (60000000, 500000)
+    >>> parse_duration("60 s"), parse_duration("500 ms"), parse_duration(timedelta(minutes=10))
+    (60000000, 500000, 600000000)
     """
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
     return _quantity(value, _DURATIONS, "a duration such as '60 s' or '10 min'")
+
+
+def _duration(value: object, info: ValidationInfo) -> object:
+    """A number has no unit: where a user has written it, it is refused. In a plan numbers are microseconds."""
+    if info.context == WRITTEN and isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"a number has no unit; write for example '{value:g} s', or give a datetime.timedelta")
+    return parse_duration(value)
 
 
 def _quantity(value: object, units: dict[str, int], wanted: str) -> object:
@@ -101,7 +113,7 @@ def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> 
 
 
 Size = Annotated[int, BeforeValidator(parse_size)]
-Duration = Annotated[int, BeforeValidator(parse_duration)]
+Duration = Annotated[int, BeforeValidator(_duration)]
 
 
 class Options(BaseModel):
@@ -115,7 +127,7 @@ class Options(BaseModel):
     def checked(cls, who: str, **values: Any) -> Self:
         """The options, or an `OptionError` that names the first wrong one."""
         try:
-            return cls(**values)
+            return cls.model_validate(values, context=WRITTEN)
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"]) or "the options together"

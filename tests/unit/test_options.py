@@ -1,5 +1,6 @@
 """Sizes, durations, and messages of wrong options."""
 
+from datetime import timedelta
 from typing import ClassVar
 
 import pytest
@@ -110,3 +111,22 @@ def test_options_with_an_effect(options: Options, in_force: list[str], without_e
 
 def test_the_flush_policy_in_force_has_a_name() -> None:
     assert ProgressiveOptions(memory="64 MB", policy="hmj").effective()["flush"] == "adaptive"
+
+
+@pytest.mark.parametrize("wrong", [60, 0.5, 60.0])
+def test_a_number_is_no_duration_where_a_user_writes_one(wrong: float) -> None:
+    with pytest.raises(OptionError, match=rf"a number has no unit; write for example '{wrong:g} s'") as caught:
+        WindowOptions.checked("window_join", window=(wrong, "0 s"))
+    assert caught.value.option == "window"
+    with pytest.raises(OptionError, match="no unit"):
+        ProgressiveOptions.checked("progressive_join", memory="1 MB", idle_after=wrong)
+
+
+def test_a_duration_may_be_a_timedelta() -> None:
+    options = WindowOptions.checked("window_join", window=(timedelta(minutes=1), "2 s"), lateness=timedelta(seconds=3))
+    assert (options.window, options.lateness) == ((60_000_000, 2_000_000), 3_000_000)
+
+
+def test_a_plan_carries_microseconds() -> None:
+    options = WindowOptions.checked("window_join", window="60 s")
+    assert WindowOptions(**options.identity(), **options.tuning()) == options

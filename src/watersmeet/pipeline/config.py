@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from watersmeet.options import Duration
+from watersmeet.options import WRITTEN, Duration
 from watersmeet.pipeline.document import Document
 from watersmeet.pipeline.joins import Join, detail, failed, parse_join, wiring_of
 from watersmeet.pipeline.lag import FILE_FORMATS
@@ -348,7 +348,7 @@ def _drafted(data: Any, folder: FilePath, document: Document | None) -> LoadedPi
         raise PipelineError([*problems, place("a pipeline is a mapping with name, sources, join and sink", ())])
     try:
         if not problems:
-            return LoadedPipeline(Pipeline.model_validate(resolved), secrets, document, folder)
+            return LoadedPipeline(Pipeline.model_validate(resolved, context=WRITTEN), secrets, document, folder)
     except ValidationError:
         pass  # once more below, part by part
     known = {problem.path for problem in problems}  # a wrong reference is one problem, not two
@@ -398,7 +398,7 @@ def _by_part(data: dict[str, Any], known: Set[Path]) -> tuple[Parts, Pipeline, l
 
 def _errors(data: dict[str, Any]) -> list[Any]:
     try:
-        Pipeline.model_validate(data)
+        Pipeline.model_validate(data, context=WRITTEN)
     except ValidationError as error:
         return list(error.errors(include_url=False))
     return []

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pyspark.sql import DataFrame
 
-from watersmeet.options import Options
+from watersmeet.options import WRITTEN, Options
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.problems import nearest
 from watersmeet.pipeline.wiring import Site, Wiring
@@ -22,7 +22,7 @@ class Join:
 
     wiring: Wiring
     options: Options
-    given: frozenset[str]
+    given: Mapping[str, Any]
 
     @property
     def memory(self) -> int | None:
@@ -32,7 +32,7 @@ class Join:
 
     def build(self, site: Site) -> DataFrame:
         """The joined stream."""
-        return self.wiring.build(site, {name: getattr(self.options, name) for name in sorted(self.given)})
+        return self.wiring.build(site, dict(self.given))
 
 
 def parse_join(value: Any) -> Join:
@@ -54,12 +54,12 @@ def parse_join(value: Any) -> Join:
     try:
         # Without a wiring what follows from it is unknown; the other options can be checked all the same.
         filled = wiring.filled_in() if wiring else {}
-        options = family.OPTIONS.model_validate({**given, **filled})
+        options = family.OPTIONS.model_validate({**given, **filled}, context=WRITTEN)
     except ValidationError as error:
         details += [one for one in _details(error) if wiring or set(one["loc"][:1]) & given.keys()]
     if details or wiring is None or options is None:
         raise failed(details)
-    return Join(wiring, options, frozenset(given))
+    return Join(wiring, options, given)
 
 
 def wiring_of(value: Any) -> Wiring | None:

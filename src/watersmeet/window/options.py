@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -55,7 +56,7 @@ class WindowOptions(Options):
     @field_validator("window", mode="before")
     @classmethod
     def _both_windows(cls, value: Any) -> Any:
-        return (value, value) if isinstance(value, str | int) else value
+        return (value, value) if isinstance(value, str | int | float | timedelta) else value
 
     @field_validator("time", mode="before")
     @classmethod
