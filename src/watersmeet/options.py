@@ -7,11 +7,13 @@ of the join's fingerprint.
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
@@ -112,8 +114,32 @@ def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> 
         )
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[int, BeforeValidator(_duration)]
+
+
+def known_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Make an unknown keyword of a public function an `OptionError` that knows the nearest name."""
+    names = [*inspect.signature(function).parameters]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                raise OptionError(
+                    function.__name__,
+                    expected=f"one of the parameters {', '.join(names)}",
+                    found=f"parameter {name!r}",
+                    hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
+                    option=name,
+                )
+        return function(*args, **kwargs)
+
+    return checked
 
 
 class Options(BaseModel):
@@ -126,6 +152,12 @@ class Options(BaseModel):
     @classmethod
     def checked(cls, who: str, **values: Any) -> Self:
         """The options, or an `OptionError` that names the first wrong one."""
+        options = cls._valid(who, values)
+        options.refuse_unused(who)
+        return options
+
+    @classmethod
+    def _valid(cls, who: str, values: Mapping[str, Any]) -> Self:
         try:
             return cls.model_validate(values, context=WRITTEN)
         except ValidationError as error:
@@ -149,6 +181,20 @@ class Options(BaseModel):
                 hint=f"Correct {name}; the reference lists what it may be.",
                 option=option,
             ) from None
+
+    def refuse_unused(self, who: str) -> None:
+        """Fail with an `OptionError` if an option is set that has no effect, given the others."""
+        effective = self.effective()
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value not in (None, (), field.get_default(call_default_factory=True)) and name not in effective:
+                raise OptionError(
+                    who,
+                    expected="options that have an effect together",
+                    found=f"{name}={value!r}, which has none with the others as they are",
+                    hint=f"Leave {name} out, or set what it depends on; the reference says what that is.",
+                    option=name,
+                )
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Fail with an `OptionError` if the options do not fit the join's inputs or partitions."""

@@ -120,7 +120,7 @@ FAMILIES = {
         SemiStreamOptions,
         {"idle": "sleep"},
         {
-            "idle": "work", "memory": "1 MB", "max_delay": 3, "switching_factor": 2.0, "on_overload": "error",
+            "idle": "work", "memory": "1 MB", "max_delay": 3, "switching_factor": 2.0, "on_overload": "raise",
             "idle_chunks": 2,
         },
         frozenset({"path", "version"}),

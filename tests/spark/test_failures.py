@@ -95,7 +95,7 @@ def overload(trial: Trial) -> DataFrame:
     table = str(trial.folder / "master")
     wm.prepare_master(trial.spark.range(10_000).selectExpr("id as k", "id as y"), "k", table, chunk_rows=100)
     return wm.semi_stream_join(
-        trial.left.stream, table, "k", trial.state, memory=1000, max_delay=50, on_overload="error"
+        trial.left.stream, table, "k", trial.state, memory=1000, max_delay=50, on_overload="raise"
     )
 
 

@@ -123,10 +123,34 @@ def test_a_number_is_no_duration_where_a_user_writes_one(wrong: float) -> None:
 
 
 def test_a_duration_may_be_a_timedelta() -> None:
-    options = WindowOptions.checked("window_join", window=(timedelta(minutes=1), "2 s"), lateness=timedelta(seconds=3))
+    times = {"window": (timedelta(minutes=1), "2 s"), "lateness": timedelta(seconds=3)}
+    options = WindowOptions.checked("window_join", time="at", **times)
     assert (options.window, options.lateness) == ((60_000_000, 2_000_000), 3_000_000)
 
 
 def test_a_plan_carries_microseconds() -> None:
     options = WindowOptions.checked("window_join", window="60 s")
     assert WindowOptions(**options.identity(), **options.tuning()) == options
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "unused"),
+    [
+        (ProgressiveOptions, {"policy": "hmj"}, "policy"),
+        (ProgressiveOptions, {"buckets": 7}, "buckets"),
+        (WindowOptions, {"window": "1 s", "lateness": "1 s"}, "lateness"),
+        (WindowOptions, {"window": "1 s", "memory_split": "equal", "time": "at"}, "memory_split"),
+        (MultiwayOptions, {"lateness": "1 s"}, "lateness"),
+        (MultiwayOptions, {"slices": 3}, "slices"),
+        (PunctuatedOptions, {"purge_after": 3}, "purge_after"),
+        (
+            SemiStreamOptions,
+            {"master": "m", "path": "p", "policy": "mesh", "switching_factor": 2.0},
+            "switching_factor",
+        ),
+    ],
+)
+def test_an_option_without_effect_is_refused(model: type[Options], given: dict[str, object], unused: str) -> None:
+    with pytest.raises(OptionError, match=f"{unused}=.*, which has none with the others as they are") as caught:
+        model.checked("join", **given)
+    assert caught.value.option == unused

@@ -43,6 +43,7 @@ class ProgressiveWiring(BinaryWiring):
     """See `wm.progressive_join`."""
 
     OPTIONS = ProgressiveOptions
+    FILLED_IN = frozenset({"under_budget"})
     FUNCTION = "progressive_join"
     SUMMARY = "two streams that may stall: results from the first rows on, within a memory budget"
 

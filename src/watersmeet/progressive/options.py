@@ -38,10 +38,12 @@ class ProgressiveOptions(Options):
     TUNING: ClassVar[frozenset[str]] = frozenset(
         {
             "memory", "memory_rows", "flush", "flush_share", "page_rows", "idle_after", "idle_pages", "fan_in",
-            "combine_runs", "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
+            "combine_runs", "under_budget", "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
         }
     )  # fmt: skip
 
+    under_budget: bool = False
+    """Whether the state was begun under a budget: it may have rows on disk, so its operator goes on without one."""
     memory: Size | None = Field(None, gt=0)
     """Budget for resident rows, shared by the partitions; none means unlimited."""
     memory_rows: int | None = Field(None, ge=0)
@@ -93,7 +95,7 @@ class ProgressiveOptions(Options):
     @property
     def operator(self) -> str:
         """The operator that carries out these options."""
-        return OPERATOR[self.policy] if self.is_limited else UNLIMITED
+        return OPERATOR[self.policy] if self.is_limited or self.under_budget else UNLIMITED
 
     @property
     def flush_policy(self) -> Flush:
@@ -102,7 +104,7 @@ class ProgressiveOptions(Options):
 
     def effective(self) -> dict[str, Any]:
         """Without a budget nothing is flushed, so that no policy decides anything."""
-        return {**super().effective(), "flush": self.flush_policy} if self.is_limited else {}
+        return {} if self.operator == UNLIMITED else {**super().effective(), "flush": self.flush_policy}
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Each partition's share of the memory must hold at least a page of the wider input."""

@@ -28,7 +28,7 @@ class SemiStreamOptions(Options):
     memory: Size = Field(64_000_000, ge=1, description="bytes for waiting rows and cache together, over all partitions")
     max_delay: int = Field(10, ge=1, description="micro-batches after which a row is finished; 1 means at once")
     switching_factor: float = Field(1.0, gt=0, description="how much dearer waiting must be before a key is cached")
-    on_overload: Literal["wait", "error"] = Field(
+    on_overload: Literal["wait", "raise"] = Field(
         "wait", description="too fast for the memory: read more chunks per batch, or fail"
     )
     idle_chunks: int = Field(16, ge=0, description="chunks read in addition while the stream is silent")

@@ -162,7 +162,7 @@ class SemiStreamJoin(Operator):
             return
         waiting = sum(generation.waiting_bytes for generation in self._all())
         fits = int(rows * max(memory - (self._bytes() - waiting), 0) / max(waiting, 1))
-        if self.options.on_overload == "error":
+        if self.options.on_overload == "raise":
             raise OverloadError(
                 "semi_stream_join",
                 expected=f"waiting rows and cache within {memory} bytes per partition",

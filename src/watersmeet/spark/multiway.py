@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
-from watersmeet.options import checked_path
+from watersmeet.options import checked_path, known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes
@@ -25,6 +25,7 @@ _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 Names = str | Sequence[str]
 
 
+@known_names
 def multiway_join(
     inputs: Sequence[DataFrame] | Mapping[str, DataFrame],
     on: Names | Mapping[str, Names],

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from watersmeet.options import Options, checked_path
-from watersmeet.progressive.options import OPERATOR, UNLIMITED, Flush, Policy, ProgressiveOptions
+from watersmeet.options import Options, checked_path, known_names
+from watersmeet.progressive.options import UNLIMITED, Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
@@ -19,6 +19,7 @@ from watersmeet.state.identity import recorded_operator
 WHO = "progressive_join"
 
 
+@known_names
 def progressive_join(
     left: DataFrame,
     right: DataFrame,
@@ -64,11 +65,11 @@ def progressive_join(
     ... )  # doctest: +SKIP
     >>> joined.writeStream.format("parquet").option("checkpointLocation", "checkpoints/orders")  # doctest: +SKIP
     """
-    options = ProgressiveOptions.checked(
-        WHO, memory=memory, policy=policy, flush=flush, idle_after=idle_after, buckets=buckets, **tuning
-    )
     state_dir = checked_path(WHO, "state_dir", state_dir)
-    operator = _operator(StateDir(state_dir), options)
+    given = {"memory": memory, "policy": policy, "flush": flush, "idle_after": idle_after, "buckets": buckets, **tuning}
+    before = recorded_operator(StateDir(state_dir))
+    options = ProgressiveOptions.checked(WHO, under_budget=before not in (None, UNLIMITED), **given)
+    operator = options.operator
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     return Binding(
@@ -83,9 +84,3 @@ def progressive_join(
         tick=operator != UNLIMITED,
         clock=operator != UNLIMITED,
     ).frame()
-
-
-def _operator(directory: StateDir, options: ProgressiveOptions) -> str:
-    """What carries out the join. State that was begun under a budget may have rows on disk: its operator goes on."""
-    before = recorded_operator(directory)
-    return options.operator if before is None or before == UNLIMITED else OPERATOR[options.policy]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
-from watersmeet.options import checked_path
+from watersmeet.options import checked_path, known_names
 from watersmeet.punctuated.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.ordering import is_ordered
@@ -51,6 +51,7 @@ class PunctuationRows:
 Punctuations = PunctuationRows | DataFrame
 
 
+@known_names
 def punctuated_join(
     left: DataFrame,
     right: DataFrame,

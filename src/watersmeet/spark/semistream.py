@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from watersmeet.control import send_signal
 from watersmeet.errors import PlanError
-from watersmeet.options import check_choice, checked_path
+from watersmeet.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
@@ -26,6 +26,7 @@ WHO = "semi_stream_join"
 STREAM, MASTER = "stream", "master"
 
 
+@known_names
 def semi_stream_join(
     stream: DataFrame,
     master: str | os.PathLike[str] | DataFrame,
@@ -37,7 +38,7 @@ def semi_stream_join(
     how: Literal["inner", "left"] = "inner",
     max_delay: int = 10,
     switching_factor: float = 1.0,
-    on_overload: Literal["wait", "error"] = "wait",
+    on_overload: Literal["wait", "raise"] = "wait",
     idle: Literal["work", "sleep"] = "work",
     idle_chunks: int = 16,
 ) -> DataFrame:
@@ -49,7 +50,7 @@ def semi_stream_join(
 
     Rows whose key is cached are answered at once. The others wait at most `max_delay` micro-batches for their part of
     the table to be read (1: they never wait). Waiting rows and cache share `memory`; a stream too fast for it makes the
-    join read more per batch, or fail with `on_overload="error"`. While the stream is silent, `idle="work"` runs a batch
+    join read more per batch, or fail with `on_overload="raise"`. While the stream is silent, `idle="work"` runs a batch
     every second so that waiting rows finish; `"sleep"` leaves them until more data comes or the input is ended.
 
     >>> import watersmeet as wm

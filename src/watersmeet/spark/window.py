@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
-from watersmeet.options import Duration, Options, checked_path
+from watersmeet.options import Duration, Options, checked_path, known_names
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
@@ -27,6 +27,7 @@ WHO = "window_join"
 Length = str | int
 
 
+@known_names
 def window_join(
     left: DataFrame,
     right: DataFrame,

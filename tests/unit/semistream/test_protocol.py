@@ -157,7 +157,7 @@ def test_memory_stays_within_the_budget_under_overload(tmp_path: Path, policy: s
     assert sum(counter.get("overloads", 0) for counter in counters) == len(overloads)
     assert sum(rows, Counter()) <= semi_stream_join(script, master_rows(200))
 
-    strict = semi_stream_plan(path, {"policy": policy}, {"memory": 6000, "max_delay": 8, "on_overload": "error"})
+    strict = semi_stream_plan(path, {"policy": policy}, {"memory": 6000, "max_delay": 8, "on_overload": "raise"})
     with pytest.raises(OverloadError, match="rows per batch and partition would fit"):
         run(strict, script)
 
