@@ -23,7 +23,7 @@ class ArrivalRates:
 
     >>> rates = ArrivalRates(inputs=2, buckets=2, decay=0.5, unit=1)
     >>> rates.observe(np.array([[35, 25], [10, 30]]), time=0)
-    >>> rates.probabilities().tolist()
+    >>> rates.probabilities().round(2).tolist()
     [[0.35, 0.25], [0.1, 0.3]]
     >>> rates.probabilities(ended={1}).tolist()[1]
     [0.0, 0.0]
