@@ -81,6 +81,9 @@ class Operator(ABC):
         """All inputs have ended: yield whatever is still owed and let go of the state."""
         return iter(())
 
+    def report(self) -> None:  # noqa: B027  (most operators have nothing to add)
+        """Gauges of how things stand after the batch, beside those of the rows held."""
+
     def row_stores(self) -> Iterable[RowStore]:
         """All stores of rows there are."""
         return ()
@@ -148,3 +151,21 @@ def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     if all(spec.name in operator.ended for spec in operator.plan.inputs):
         yield from operator.finish()
         operator.finished = True
+    _report(operator)
+
+
+def _report(operator: Operator) -> None:
+    """What is held after the batch: the same gauges for all operators, from their stores."""
+    stores: dict[str, list[RowStore]] = {spec.name: [] for spec in operator.plan.inputs}
+    for store in operator.row_stores():
+        if store.input:
+            stores.setdefault(store.input, []).append(store)
+    gauge = operator.metrics.gauge
+    for name, found in stores.items():
+        gauge(f"held_rows.{name}", sum(store.held for store in found))
+        gauge(f"resident_rows.{name}", sum(store.resident_rows for store in found))
+        gauge(f"resident_bytes.{name}", sum(store.nbytes for store in found))
+        gauge(f"spilled_rows.{name}", sum(store.spilled_rows for store in found))
+        gauge(f"spilled_bytes.{name}", sum(store.spilled_bytes for store in found))
+        gauge(f"runs.{name}", sum(len(store.runs) for store in found))
+    operator.report()
