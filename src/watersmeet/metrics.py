@@ -125,7 +125,8 @@ METRICS: dict[str, Metric] = {
         _gauge("held_rows.input", "rows", "stored: in memory and on disk"),
         _gauge("resident_rows.input", "rows", "stored in memory"),
         _gauge(
-            "resident_bytes.input", "bytes", "stored in memory, with marks and with dead rows that are not rewritten yet",
+            "resident_bytes.input", "bytes",
+            "stored in memory, with marks and with dead rows that are not rewritten yet",
         ),
         _gauge("spilled_rows.input", "rows", "stored on disk"),
         _gauge("spilled_bytes.input", "bytes", "stored on disk, before compression"),
@@ -144,7 +145,7 @@ METRICS: dict[str, Metric] = {
         _counter("pages_written", "pages", "written to disk: by flushes and by merging what is there", P, W, U),
         _counter("pages_read", "pages", "read from disk: to be probed or merged", P, W, U),
         _counter("buckets_merged", "buckets", "of which all rows on disk were joined and merged", U),
-        _counter("events_not_recorded", "events", f"beyond the {MAX_EVENTS} that a batch records", P),
+        _counter("events_not_recorded", "events", f"beyond the {MAX_EVENTS} that a batch records"),
         # Progressive joins.
         _counter("stage_results.stage", "rows", f"results by the stage that found them: {', '.join(STAGES)}", P),
         # Window joins.
@@ -155,7 +156,8 @@ METRICS: dict[str, Metric] = {
         _gauge("cost_ns.input.method", "ns", "expected cost of a batch with `hash` or `loop`; algorithm 'auto'", W),
         _gauge("shed_share.input", "share", "of the batch's rows that were shed", W, together="max"),
         _gauge(
-            "effective_window_us.input", "microseconds", "length of the window that fits into memory", W, together="min",
+            "effective_window_us.input", "microseconds", "length of the window that fits into memory", W,
+            together="min",
         ),
         _gauge(
             "expected_loss_share.reason", "share",
@@ -188,11 +190,13 @@ METRICS: dict[str, Metric] = {
         _counter("chunks_read", "chunks", "of the master table", S),
         _counter("master_rows_read", "rows", "in these chunks", S),
         _gauge(
-            "cycles", "cycles", "how often the master table has been read since its version took over", S, together="max",
+            "cycles", "cycles", "how often the master table has been read since its version took over", S,
+            together="max",
         ),
         _gauge("version", "version", "of the master table that rows are joined with now", S, together="min"),
         _gauge(
-            "generations", "versions", "in use: current, being warmed up, or with rows that wait for them", S, together="max",
+            "generations", "versions", "in use: current, being warmed up, or with rows that wait for them", S,
+            together="max",
         ),
         _gauge("delay_p50", "batches", "half of the rows answered in the batch waited no longer", S, together="max"),
         _gauge("delay_p95", "batches", "95 % of the rows answered in the batch waited no longer", S, together="max"),
