@@ -304,7 +304,8 @@ numbers; its column `events` lists the decisions of the batch. All joins use the
   Reports of a pipeline show the names of its sources.
 
 For every input and after every batch, the rows that came so far are `held_rows.<input>` plus all that was ever counted
-as `left.<input>.<reason>`. For the input `master` these are rows of the cache.
+as `left.<input>.<reason>`. For the input `master` these are rows taken
+into the cache, or collected for it.
 """
 
 
