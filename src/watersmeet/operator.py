@@ -6,6 +6,7 @@ An operator sees batches and holds runs; it knows nothing of Spark, files or ver
                                     on_idle       only if no row came: useful work, within a budget of pages
                                     (inputs that end with this batch are noted)
                                     finish        only once, in the batch with which the last input ended
+                                    report        gauges, after those of the rows held, which are the same for all
 
 and keeps what `save` returns until the next batch. The laws an operator must obey:
 

@@ -134,7 +134,7 @@ def test_what_is_shed_is_in_the_account(spark: SparkSession, tmp_path: Path) -> 
     run(wm.window_join(a.stream, b.stream, "k", on_overload="shed", service_rate=1e-9, **options), tmp_path)
     total = counters(tmp_path / "state")
     # The rate is known from the second batch on, and then no row is within it.
-    assert (total["shed.left"], total["shed.right"]) == (1000, 1000)
+    assert (total["left.left.shed"], total["left.right.shed"]) == (1000, 1000)
     assert total["expected_results_lost"] > 0
     assert spark.read.parquet(str(tmp_path / "out")).count() == 1000
 

@@ -166,7 +166,7 @@ def test_shedding_leaves_the_slower_input_alone_and_says_what_it_costs() -> None
     driver = Driver(plan((10, 10), on_overload="shed", service_rate=200.0))
     for number in range(5):
         driver.send([(key, number) for key in range(20)], [(key, number) for key in range(1000)])
-    assert driver.counter("shed.left") == 0
+    assert driver.counter("left.left.shed") == 0
     assert driver.counter("shed_share.right") == pytest.approx(0.82, abs=0.05)
     assert driver.counter("expected_loss_share.shed") == pytest.approx(0.82, abs=0.01)
     assert driver.counter("expected_results_lost") > 0
