@@ -88,7 +88,7 @@ def wrong_gauges(operator: Operator) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[Seen]:
+def seen() -> Seen:
     found = Seen()
     count, gauge = Metrics.count, Metrics.gauge
 
