@@ -61,8 +61,9 @@ format: $(STAMP) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
 
 .PHONY: reference
-reference: $(STAMP) ## Write the reference of pipeline files from the models that check them
+reference: $(STAMP) ## Write the reference of pipeline files and of metrics from the models that check them
 	$(BIN)/python -m watersmeet.pipeline.reference > docs/pipeline-reference.md
+	$(BIN)/python -c 'from watersmeet.metrics import page; print(page(), end="")' > docs/metrics.md
 
 .PHONY: lock
 lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock

@@ -167,10 +167,7 @@ def _ratios(turns: dict[str, list[h.Run]]) -> dict[str, float]:
 def _state_sizes(spark: SparkSession, state: Path, run: h.Run) -> None:
     """Rows and bytes held after every micro-batch, all partitions together."""
     metrics = wm.read_metrics(spark, state)
-    alive = F.coalesce(
-        F.col("counters")["state_rows.left"] + F.col("counters")["state_rows.right"], F.col("state_rows")
-    )
-    sizes = metrics.groupBy("batch").agg(F.sum(alive).alias("rows"), F.sum("resident_bytes").alias("bytes"))
+    sizes = metrics.groupBy("batch").agg(F.sum("state_rows").alias("rows"), F.sum("resident_bytes").alias("bytes"))
     collected = sizes.orderBy("batch").collect()
     run.extra["state_rows"] = [int(row["rows"]) for row in collected]
     run.extra["resident_bytes"] = [int(row["bytes"]) for row in collected]
@@ -214,9 +211,7 @@ def _alone(plan: JoinPlan, work: list[Batch], *, ends: bool) -> dict[str, Any]:
                 out += table.num_rows
             seconds.append(process_time() - started)
             entry = PartitionStore(directory, 0).manifest(batch.number).history[-1]
-            counters = entry["counters"]
-            alive = [counters[f"state_rows.{name}"] for name in ("left", "right") if f"state_rows.{name}" in counters]
-            held.append(int(sum(alive)) if alive else int(entry["state_rows"]))
+            held.append(int(entry["state_rows"]))
             peak_bytes = max(peak_bytes, int(entry["resident_bytes"]))
     return {
         "cpu_seconds": round(sum(seconds), 2),
@@ -256,7 +251,7 @@ def _purging(plan: JoinPlan, work: list[Batch]) -> dict[str, Any]:
     for batch in work:
         out += sum(table.num_rows for table in advance(join, batch))
         held = join.metrics.counters
-        peak = max(peak, int(held["state_rows.left"] + held["state_rows.right"]))
+        peak = max(peak, int(held["held_rows.left"] + held["held_rows.right"]))
         join.save()
     return {"cpu_seconds": round(process_time() - started, 2), "results": out, "peak_rows": peak}
 

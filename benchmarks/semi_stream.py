@@ -84,9 +84,9 @@ def measure(session: SparkSession, folder: Path, millions: int, args: argparse.N
     harness.check(runs["spark cached"], expected)
     kept.unpersist()
 
-    served = sum(c["rows_served"] for c in counters)
+    served = [c.get("left.stream.answered", 0) for c in counters]
     delays = {
-        name: sum(c.get(name, 0) * c["rows_served"] for c in counters) / max(served, 1)
+        name: sum(c.get(name, 0) * rows for c, rows in zip(counters, served, strict=True)) / max(sum(served), 1)
         for name in ("delay_p50", "delay_p95", "delay_p99")
     }
     return {
@@ -95,7 +95,7 @@ def measure(session: SparkSession, folder: Path, millions: int, args: argparse.N
         "seconds_per_batch": {name: round(typical(run), 3) for name, run in runs.items()},
         "hit_share": round(statistics.mean(c.get("hit_share", 0) for c in counters), 3),
         "cached_keys": max(c.get("cached_keys", 0) for c in counters),
-        "memory_bytes": args.partitions * max(c.get("waiting_bytes", 0) + c.get("cache_bytes", 0) for c in counters),
+        "memory_bytes": args.partitions * max(c.get("memory_bytes", 0) for c in counters),
         "chunks_read_per_batch": round(args.partitions * statistics.mean(c.get("chunks_read", 0) for c in counters), 1),
         "delay_max": max(c.get("delay_max", 0) for c in counters),
         **{name: round(value, 2) for name, value in delays.items()},

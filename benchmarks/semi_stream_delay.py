@@ -83,7 +83,7 @@ def run(folder: Path, name: str, keys: int, rows: int, max_delay: int, batches: 
         "chunks_read": chunks,
         "object_store_seconds": chunks * (LATENCY + chunk_bytes / BANDWIDTH),
         "hit_share": statistics.mean(counter["hit_share"] for counter in counters),
-        "memory_mb": max(counter["waiting_bytes"] + counter["cache_bytes"] for counter in counters) / 1e6,
+        "memory_mb": max(counter["memory_bytes"] for counter in counters) / 1e6,
         "delay_p50": statistics.median(counter["delay_p50"] for counter in counters),
         "delay_p95": statistics.median(counter["delay_p95"] for counter in counters),
     }

@@ -84,7 +84,7 @@ def run(folder: Path, policy: str, skew: float, domain: int, rate: int, chunks: 
         counters = operator.metrics.counters
         if number >= (cycles - 1) * chunks and not last:
             spent += taken
-            memory.append(counters["waiting_bytes"] + counters["cache_bytes"])
+            memory.append(counters["memory_bytes"])
             hits.append(counters.get("hit_share", 0.0))
             reads += counters.get("chunks_read", 0)
     return {

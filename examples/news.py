@@ -78,9 +78,9 @@ def main() -> None:
             wm.read_metrics(spark, root / "state")
             .groupBy("batch")
             .agg(
-                F.sum(counters["state_rows.left"]).cast("long").alias("news items held"),
-                F.sum(counters["state_rows.right"]).cast("long").alias("access records held"),
-                F.sum(F.coalesce(counters["purged.left.punctuation"], F.lit(0))).cast("long").alias("items purged"),
+                F.sum(counters["held_rows.left"]).cast("long").alias("news items held"),
+                F.sum(counters["held_rows.right"]).cast("long").alias("access records held"),
+                F.sum(F.coalesce(counters["left.left.punctuation"], F.lit(0))).cast("long").alias("items purged"),
             )
         )
         held.orderBy("batch").show(BATCHES)

@@ -6,6 +6,7 @@ An operator sees batches and holds runs; it knows nothing of Spark, files or ver
                                     on_idle       only if no row came: useful work, within a budget of pages
                                     (inputs that end with this batch are noted)
                                     finish        only once, in the batch with which the last input ended
+                                    report        gauges, after those of the rows held, which are the same for all
 
 and keeps what `save` returns until the next batch. The laws an operator must obey:
 
@@ -83,6 +84,9 @@ class Operator(ABC):
         """All inputs have ended: yield whatever is still owed and let go of the state."""
         return iter(())
 
+    def report(self) -> None:  # noqa: B027  (most operators have nothing to add)
+        """Gauges of how things stand after the batch, beside those of the rows held."""
+
     def row_stores(self) -> Iterable[RowStore]:
         """All stores of rows there are."""
         return ()
@@ -152,3 +156,21 @@ def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     if all(spec.name in operator.ended for spec in operator.plan.inputs):
         yield from operator.finish()
         operator.finished = True
+    _report(operator)
+
+
+def _report(operator: Operator) -> None:
+    """What is held after the batch: the same gauges for all operators, from their stores."""
+    stores: dict[str, list[RowStore]] = {spec.name: [] for spec in operator.plan.inputs}
+    for store in operator.row_stores():
+        if store.input:
+            stores.setdefault(store.input, []).append(store)
+    gauge = operator.metrics.gauge
+    for name, found in stores.items():
+        gauge(f"held_rows.{name}", sum(store.held for store in found))
+        gauge(f"resident_rows.{name}", sum(store.resident_rows for store in found))
+        gauge(f"resident_bytes.{name}", sum(store.nbytes for store in found))
+        gauge(f"spilled_rows.{name}", sum(store.spilled_rows for store in found))
+        gauge(f"spilled_bytes.{name}", sum(store.spilled_bytes for store in found))
+        gauge(f"runs.{name}", sum(len(store.runs) for store in found))
+    operator.report()

@@ -66,7 +66,7 @@ def test_the_answer_under_a_budget_of_one_page(case: Case, shape: str, tmp_path:
         resident = [run for run in manifest.runs if run.tier == "resident"]
         counters = manifest.history[-1]["counters"]
         if case.operator == "semi_stream":  # beside what waits and what is cached it keeps notes on the chunks
-            assert counters["waiting_bytes"] + counters["cache_bytes"] <= PAGE_BYTES
+            assert counters["memory_bytes"] <= PAGE_BYTES
         elif case.tuning.get("memory_rows") is not None:
             assert sum(run.rows for run in resident) <= PAGE
         elif case.tuning.get("memory") is not None:

@@ -8,7 +8,7 @@ import pytest
 from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.rpj_clock import C_RAN, C_SEQ, PAPER_PAGE, DiskWork, Simulation, Size
 from watersmeet.lab.workloads import Network, relations, suspensions
-from watersmeet.progressive.spilled import Unit
+from watersmeet.progressive.units import Unit
 
 SIZE = Size(0.0005, 20, every=500)
 

@@ -81,11 +81,11 @@ def test_news_and_access_records(feeds: tuple[Feed, Feed], tmp_path: Path) -> No
     run(joined(), tmp_path)
     data = right.batch.where("not is_end").drop("is_end")
     assert rows(left.spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(data, "sno"))
-    assert held(state, "state_rows.left") == 5  # the items whose end has not come
-    assert held(state, "state_rows.right") == 0
+    assert held(state, "held_rows.left") == 5  # the items whose end has not come
+    assert held(state, "held_rows.right") == 0
     assert held(state, "punctuations_held.right") == 2  # neighbours are one interval, in either partition
-    assert metrics(state, "dropped.right.one_to_many") == data.count()
-    assert metrics(state, "purged.left.punctuation") == 35
+    assert metrics(state, "left.right.one_to_many") == data.count()
+    assert metrics(state, "left.left.punctuation") == 35
 
 
 def test_patterns_reach_all_partitions_and_ranges_purge(spark: SparkSession, tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_patterns_reach_all_partitions_and_ranges_purge(spark: SparkSession, tmp
         return wm.punctuated_join(left.stream, right.stream, punctuations={"right": patterns}, **run_of)  # type: ignore[arg-type]
 
     run(joined(), tmp_path)
-    assert held(tmp_path / "state", "state_rows.left") == 80
+    assert held(tmp_path / "state", "held_rows.left") == 80
     ends.send({"day": 2, "keys": None}, {"day": 3, "keys": [3, 4]})
     left.send({"k": 7, "day": 0, "a": "late"}, {"k": 7, "day": 3, "a": "late"})
     run(joined(), tmp_path)
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(right.batch, ["k", "day"]))
-    assert held(tmp_path / "state", "state_rows.left") == 80 - 40 - 2 + 1
-    assert held(tmp_path / "state", "state_rows.right") == 80
+    assert held(tmp_path / "state", "held_rows.left") == 80 - 40 - 2 + 1
+    assert held(tmp_path / "state", "held_rows.right") == 80
 
 
 LONG = "customer/europe/dep/"
@@ -149,9 +149,9 @@ def test_ranges_of_long_strings(
     found = rows(spark.read.parquet(str(tmp_path / "out")))
     assert found == rows(left.batch.join(right.batch, "k"))
     assert sum(found.values()) == step * 6
-    assert held(tmp_path / "state", "state_rows.right") == step * 3
+    assert held(tmp_path / "state", "held_rows.right") == step * 3
     # Each partition knows the order of its own keys only; the punctuations reach both.
-    assert held(tmp_path / "state", "state_rows.left") in ((1, 2) if constraints else (1,))
+    assert held(tmp_path / "state", "held_rows.left") in ((1, 2) if constraints else (1,))
 
 
 def test_propagated_punctuations_feed_the_next_join(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_propagated_punctuations_feed_the_next_join(feeds: tuple[Feed, Feed], tm
     expected = left.batch.join(right.batch.where("not is_end").drop("is_end"), "sno").join(third.batch, "sno")
     assert rows(left.spark.read.parquet(str(tmp_path / "out"))) == rows(expected)
     assert metrics(tmp_path / "first", "punctuations_out") == 8 + 2  # and the wildcard, once per partition
-    assert held(tmp_path / "second", "state_rows.right") == 0
+    assert held(tmp_path / "second", "held_rows.right") == 0
 
 
 def test_a_broken_promise_stops_the_query_and_says_why(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:
@@ -236,13 +236,12 @@ def test_clusters_by_sequence_and_a_memory_budget(spark: SparkSession, tmp_path:
         )
 
     run(joined(), tmp_path)
-    ways = ("dropped", "purged", "purged_from_disk")  # all but the open cluster of each partition have ended
-    assert sum(metrics(state, f"{way}.left.clustered") for way in ways) == 160 - 2
+    assert metrics(state, "left.left.clustered") == 160 - 2  # all but the open cluster of each partition have ended
     for name in ("left", "right"):
         wm.end_input(state, name)
     run(joined(), tmp_path)
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(right.batch, "sno"))
-    assert held(state, "state_rows.left") == 0
+    assert held(state, "held_rows.left") == 0
 
 
 def test_options_are_checked_before_anything_runs(feeds: tuple[Feed, Feed], tmp_path: Path) -> None:

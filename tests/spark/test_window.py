@@ -87,8 +87,8 @@ def test_a_restart_and_another_algorithm_equal_the_batch_join(spark: SparkSessio
     assert rows(found) == rows(answer)
     assert len(rows(found)) > 100
     total = counters(tmp_path / "state")
-    assert total["expired_rows.left"] > 0
-    assert total["spilled_rows"] > 0  # the budget of the second run is smaller than the windows
+    assert total["left.left.expired"] > 0
+    assert total["rows_flushed"] > 0  # the budget of the second run is smaller than the windows
     assert wm.explain_window_join(tmp_path / "state").choice in ("HH", "HN", "NH", "NN")
 
 
@@ -120,7 +120,7 @@ def test_late_rows_and_null_times_are_counted(spark: SparkSession, tmp_path: Pat
     )
     run(joined, tmp_path)
     total = counters(tmp_path / "state")
-    assert (total["late.left"], total["late.right"], total["null_time.left"]) == (2, 0, 1)
+    assert (total["late.left"], total["late.right"], total["left.left.null_time"]) == (2, 0, 1)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert sorted((row["a"], row["b"]) for row in found.collect()) == [(0, 0), (1, 1), (4, 1)]
 
@@ -134,7 +134,7 @@ def test_what_is_shed_is_in_the_account(spark: SparkSession, tmp_path: Path) -> 
     run(wm.window_join(a.stream, b.stream, "k", on_overload="shed", service_rate=1e-9, **options), tmp_path)
     total = counters(tmp_path / "state")
     # The rate is known from the second batch on, and then no row is within it.
-    assert (total["shed.left"], total["shed.right"]) == (1000, 1000)
+    assert (total["left.left.shed"], total["left.right.shed"]) == (1000, 1000)
     assert total["expected_results_lost"] > 0
     assert spark.read.parquet(str(tmp_path / "out")).count() == 1000
 

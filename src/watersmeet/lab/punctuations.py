@@ -113,9 +113,9 @@ def _run(variant: Variant, script: list[Batch], trace: Trace) -> list[float]:
         found += sum(_results(table, variant) for table in advance(operator, rows))
         spent.append(process_time() - begun)
         counters = operator.metrics.counters
-        held = ["resident_rows"] if variant.join == XJOIN else [f"state_rows.{name}" for name in NAMES]
+        held = "resident_rows" if variant.join == XJOIN else "held_rows"
         trace.results.append(found)
-        trace.state.append(sum(counters.get(name, 0.0) for name in held))
+        trace.state.append(sum(counters[f"{held}.{name}"] for name in NAMES))
     return spent
 
 

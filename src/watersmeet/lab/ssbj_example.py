@@ -14,6 +14,7 @@ from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version
+from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.space import MemorySpace
 
 # Suppliers and waiting requests per part. A hundred times the figure's: the operator discounts what may be luck,
@@ -46,7 +47,9 @@ def cached_rows(part: int, folder: str) -> float:
         rows = _rows(STREAM, [part] * (REQUESTS * TIMES // CHUNKS))
         for _ in advance(operator, Batch(number, rows={"stream": rows})):
             pass
-    return float(operator.metrics.counters["cached_rows"])
+    assert isinstance(operator, SemiStreamJoin)
+    assert operator.current is not None
+    return float(operator.current.cache.rows.held)
 
 
 def fig3(scale: Scale, progress: Progress) -> Findings:

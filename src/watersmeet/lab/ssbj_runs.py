@@ -179,7 +179,7 @@ def last_cycle(
         if number >= steps - table.chunks:
             spent.append(process_time() - begun)
             counters = operator.metrics.counters
-            memory.append(counters["waiting_bytes"] + counters["cache_bytes"])
+            memory.append(counters["memory_bytes"])
             hits.append(counters.get("hit_share", 0.0))
             reads += counters.get("chunks_read", 0.0)
     return Cycle(float(np.mean(memory)), float(np.mean(hits)), reads, spent)

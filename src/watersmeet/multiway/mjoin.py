@@ -208,10 +208,10 @@ class MJoin(Operator):
 
     def _report(self, step: Step, scores: list[float]) -> None:
         driver = self.names[step.driver]
-        self.metrics.count("steps")
-        self.metrics.count("probes", step.looked_up)
-        self.metrics.count("intermediate", sum(step.sizes[:-1]))
-        self.metrics.count(f"results.{driver}", step.results)
+        self.metrics.count("driver_steps")
+        self.metrics.count("lookups", step.looked_up)
+        self.metrics.count("intermediate_rows", sum(step.sizes[:-1]))
+        self.metrics.count(f"driver_results.{driver}", step.results)
         self.metrics.event(
             "driver",
             input=driver,
@@ -253,7 +253,8 @@ class MJoin(Operator):
         store, horizon = self.stores[name], self.clock.horizon(name, others)
         assert isinstance(store.layout, TimeSlices)
         store.layout.bound = self.clock.bound(name)
-        useful, _ = expire(store, horizon, times_of(buffer, self._time(index)), late)
+        useful, gone = expire(store, horizon, times_of(buffer, self._time(index)), late)
+        self.metrics.count(f"runs_expired.{name}", len(gone))
         return buffer if useful.all() else buffer.filter(pa.array(useful)).combine_chunks()
 
     def _time(self, index: int) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from watersmeet.metrics import add_up
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.manifest import Manifest
@@ -17,13 +18,13 @@ from watersmeet.state.manifest import Manifest
 
 @dataclass
 class BatchRecord:
-    """One micro-batch, added up over the partitions."""
+    """One micro-batch, all partitions together."""
 
     batch: int
     time: int = 0
     rows_in: Counter[str] = field(default_factory=Counter)
     rows_out: int = 0
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: dict[str, float] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     resident_bytes: int = 0
     spilled_bytes: int = 0
@@ -37,8 +38,7 @@ class BatchRecord:
         self.time = max(self.time, int(entry["time"]))
         self.rows_in.update({name: int(rows) for name, rows in entry["rows_in"].items()})
         self.rows_out += int(entry["rows_out"])
-        for name, value in entry["counters"].items():
-            self.counters[name] += value
+        add_up(self.counters, entry["counters"])
         self.events.update(str(event["kind"]) for event in entry["events"])
         self.resident_bytes += int(entry["resident_bytes"])
         self.spilled_bytes += int(entry["spilled_bytes"])

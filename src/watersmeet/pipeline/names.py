@@ -18,8 +18,8 @@ class InputNames:
     """The source of each input, where there is one.
 
     >>> names = InputNames({"left": "orders", "right": "payments"})
-    >>> names["left"], names["late.right"], names["runs_probed"]
-    ('orders', 'late.payments', 'runs_probed')
+    >>> names["left"], names["late.right"], names["left.left.expired"], names["runs_probed"]
+    ('orders', 'late.payments', 'left.orders.expired', 'runs_probed')
     >>> names.in_text("expected no rows on input 'left', found left.id: int")
     "expected no rows on input 'orders', found orders.id: int"
     """
@@ -36,8 +36,11 @@ class InputNames:
         self._in_text = re.compile("|".join(places))
 
     def __getitem__(self, name: str) -> str:
-        """The name to show for an input, or for a counter with an input's name in it."""
-        return ".".join(self.sources.get(part, part) for part in name.split("."))
+        """The name to show for an input, or for a metric with an input's name among its labels."""
+        if "." not in name:
+            return self.sources.get(name, name)
+        metric, *labels = name.split(".")
+        return ".".join([metric, *(self.sources.get(label, label) for label in labels)])
 
     def in_text(self, message: str) -> str:
         """A message of the join with the names of the sources."""

@@ -20,7 +20,7 @@ from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
 from watersmeet.pipeline.progress import format_bytes
 from watersmeet.state.directory import JOIN_FILE, StateDir
-from watersmeet.state.history import newest_manifests
+from watersmeet.state.history import held_runs, newest_manifests
 from watersmeet.state.identity import read_join
 
 
@@ -46,16 +46,16 @@ def state_rows(directory: StateDir) -> list[dict[str, Any]]:
     names = recorded_names(directory)
     for manifest in newest_manifests(directory):
         held: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-        for run in manifest.runs:
-            for i, amount in enumerate((1, run.rows, run.nbytes)):
-                held[names[run.label], run.tier][i] += amount
+        for name, run, alive in held_runs(manifest):
+            for i, amount in enumerate((1, alive, run.nbytes)):
+                held[names[name], run.tier][i] += amount
         status = (
             "finished" if manifest.finished else ", ".join(f"{names[name]} ended" for name in manifest.ended) or "open"
         )
-        for (label, tier), amounts in sorted(held.items()) or [(("-", "-"), [0, 0, 0])]:
+        for (shown, tier), amounts in sorted(held.items()) or [(("-", "-"), [0, 0, 0])]:
             where = {"partition": manifest.partition, "version": manifest.version, "status": status}
             counted = dict(zip(("runs", "rows", "bytes"), amounts, strict=True))
-            rows.append({**where, "input": label, "tier": tier, **counted})
+            rows.append({**where, "input": shown, "tier": tier, **counted})
     return rows
 
 
@@ -81,7 +81,7 @@ def history_of(directory: StateDir) -> list[BatchRecord]:
     names = recorded_names(directory)
     for record in history.batches.values():
         record.rows_in = Counter({names[name]: rows for name, rows in record.rows_in.items()})
-        record.counters = Counter({names[name]: value for name, value in record.counters.items()})
+        record.counters = {names[name]: value for name, value in record.counters.items()}
     return [history.batches[number] for number in sorted(history.batches)]
 
 

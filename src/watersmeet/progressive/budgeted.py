@@ -129,7 +129,7 @@ class BudgetedJoin(BinaryJoin):
             yield from self._counted("arrival", self._arrival_stage(arrived))
             held = np.stack([store.bucket_rows for store in self.sides])
             met = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
-            self.expected.observe(met, int(self.metrics.counters.get("results_arrival", 0)))
+            self.expected.observe(met, int(self.metrics.counters.get("stage_results.arrival", 0)))
             for index, table in enumerate(arrived):
                 self.expected.arrived(index, counts[index], self.units.counts[1 - index], batch.number)
                 self.sides[index].add(table, batch.number)
@@ -162,7 +162,7 @@ class BudgetedJoin(BinaryJoin):
 
     def _counted(self, stage: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
-            self.metrics.count(f"results_{stage}", table.num_rows)
+            self.metrics.count(f"stage_results.{stage}", table.num_rows)
             yield table
 
     # -- flushing --------------------------------------------------------------------------------------------------
@@ -264,18 +264,16 @@ class BudgetedJoin(BinaryJoin):
 
         oldest = min(int(times(part, ATS).min()) for parts in leaving.values() for part in parts)
         run = self.sides[index].spill(pages(), oldest=oldest, newest=self.batch)
+        self.metrics.count("runs_flushed")
         self.metrics.count("rows_flushed", run.rows)
         return run.id
 
     def _combine_spilled(self) -> None:
         """Keep spilled runs few while rows come: runs of similar size become one, as often as there are enough."""
-        begun = self.tasks.pages
         for index in (0, 1):
             while parts := self._combinable(index):
                 step_rows = -(-self._step()[1] // 2)  # of one input: half of what a step of both takes
-                self.metrics.count("rows_combined", self.tasks.combine(index, parts, step_rows=step_rows))
-        if self.tasks.pages > begun:
-            self.metrics.count("pages_combined", self.tasks.pages - begun)
+                self.tasks.combine(index, parts, step_rows=step_rows)
 
     def _combinable(self, index: int) -> dict[int, list[int]]:
         fanout, runs = self.options.combine_runs, self.units.loose(index)
@@ -326,15 +324,13 @@ class BudgetedJoin(BinaryJoin):
         for table in results:
             found += table.num_rows
             yield table
-        pages = self.tasks.pages - begun
-        self.metrics.count("pages", pages)
         self.metrics.event(
             f"{task.kind}_task",
             input=None if task.input is None else self.names[task.input],
             bucket=task.bucket,
             expected=task.expected,
             cost=task.cost,
-            pages=pages,
+            pages=self.tasks.pages - begun,
             results=found,
         )
 
@@ -344,11 +340,9 @@ class BudgetedJoin(BinaryJoin):
         """Every bucket once more, from disk and memory, in steps that fit into the budget (Fig. 3)."""
         affordable, step_rows = self._step()
         fan_in = max(self.options.fan_in, affordable // self.options.page_rows // 2)
-        begun = self.tasks.pages
         for bucket in range(self.buckets.count):
             results = self.tasks.clean_up(bucket, self.batch, fan_in=fan_in, step_rows=step_rows)
-            yield from self._counted("cleanup", results)
-        self.metrics.count("pages", self.tasks.pages - begun)
+            yield from self._counted("clean_up", results)
         yield from super().finish()
 
     def _step(self) -> tuple[int, int]:

@@ -133,8 +133,8 @@ class DiskTasks:
         self.units.replace_units(bucket, units, Unit(serials[0], serials[1], merged=True))
         self.expected.dd_done(bucket, before, self.units.unmatched_pairs(bucket))
 
-    def combine(self, index: int, parts: Mapping[int, Sequence[int]], *, step_rows: int) -> int:
-        """Make one run of segments of one input, given by run and bucket, without a join; returns its rows."""
+    def combine(self, index: int, parts: Mapping[int, Sequence[int]], *, step_rows: int) -> None:
+        """Make one run of segments of one input, given by run and bucket, without a join."""
         writer = self._writer(index)
         for bucket in sorted({bucket for buckets in parts.values() for bucket in buckets}):
             chosen = [serial for serial, buckets in parts.items() if bucket in buckets]
@@ -147,7 +147,6 @@ class DiskTasks:
             self.pages += operation.pages_read
         serial = self._finish(index, writer, list(parts))
         self.units.combine(index, parts, serial)
-        return self.stores[index].run(serial).rows
 
     def _operation(self, bucket: int, left: list[Source], right: list[Source], step_rows: int) -> MergeJoin:
         return MergeJoin(left, right, *self.buckets.span(bucket), step_rows)

@@ -38,6 +38,7 @@ Counts = npt.NDArray[np.int64]
 class Segment:
     """A bucket's share of a spilled run."""
 
+    store: RowStore
     run: Run
     bucket: int
 
@@ -53,7 +54,7 @@ class Segment:
 
     def read(self) -> Iterator[pa.Table]:
         """The pages, in hash order."""
-        return self.run.read(self.bucket)
+        return self.store.read(self.run, self.bucket)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Units:
 
     def segment(self, index: int, serial: int, bucket: int) -> Segment:
         """A bucket's share of a run."""
-        return Segment(self.stores[index].run(serial), bucket)
+        return Segment(self.stores[index], self.stores[index].run(serial), bucket)
 
     def segments(self, index: int, bucket: int) -> list[Segment]:
         """All segments of one input in a bucket, the oldest first."""

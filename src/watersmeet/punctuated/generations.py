@@ -141,7 +141,10 @@ class Generations:
         numbers = sorted({run.slot for found in runs.values() for run in found})
         cursors = {
             name: [
-                *([Cursor(run.read(bucket)) for run in found if run.slot == number] for number in numbers),
+                *(
+                    [Cursor(self.stores[name].read(run, bucket)) for run in found if run.slot == number]
+                    for number in numbers
+                ),
                 [Cursor(iter([resident[name]]))],
             ]
             for name, found in runs.items()

@@ -131,6 +131,7 @@ class JoinState:
     def report(self) -> None:
         """Sizes after the batch."""
         for name in self.names:
+            self.metrics.gauge(f"waiting_rows.{name}", self.pool.rows[name].rows)
             self.metrics.gauge(f"punctuations_held.{name}", len(self.promises[name]))
         if self.propagation:
             self.metrics.gauge("punctuations_pending", self.propagation.pending)

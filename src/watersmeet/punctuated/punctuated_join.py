@@ -82,7 +82,6 @@ class PunctuatedJoin(BinaryJoin):
         yield from self.spilling.merge_generations(batch.number)
         if not batch.is_idle:
             yield from self._propagate()
-            state.report()
 
     def _admitted(self, batch: Batch, name: str) -> pa.Table:
         """The rows that arrived, sorted by hash, less those with a null in the key and those that broke a promise."""
@@ -197,11 +196,9 @@ class PunctuatedJoin(BinaryJoin):
             pages += self.state.generations.pages(bucket)
             yield from self.spilling.merge(bucket, batch.number)
         if pages:
-            self.metrics.count("pages_read", pages)
             self.state.settle()
             self.spilling.flush(batch.number)
         yield from self._propagate()
-        self.state.report()
 
     def finish(self) -> Iterator[pa.Table]:
         """All inputs have ended: process what waits, merge what is on disk, forget everything."""
@@ -215,6 +212,10 @@ class PunctuatedJoin(BinaryJoin):
             yield from self.state.propagation.rest()
         for store in self.state.row_stores:
             store.remove(All(), "ended")
+
+    def report(self) -> None:
+        """Promises, and rows that wait."""
+        self.state.report()
 
     def row_stores(self) -> Iterable[RowStore]:
         """Stored and waiting rows."""

@@ -44,6 +44,7 @@ class Spilling:
         tables = self._take(chosen)
         rows = state.generations.write(tables, batch)
         if rows:
+            state.metrics.count("runs_flushed", sum(table.num_rows > 0 for table in tables.values()))
             state.metrics.count("rows_flushed", rows)
             state.metrics.event("flush", rows=rows, buckets=len(chosen))
         state.settle(tight=True)
@@ -105,6 +106,7 @@ class Spilling:
                     state.stored[name].add(part[name], batch)
             elif size:
                 written += generations.write(part, batch, new=not written)
+        state.metrics.count("rows_rewritten", written)
         state.metrics.count("buckets_merged")
         state.metrics.event("merge", bucket=bucket, rows_spilled_again=written)
         if state.propagation:
@@ -117,7 +119,6 @@ class Spilling:
         while chosen := generations.due():
             old = {name: generations.runs_of(name, chosen) for name in state.names}
             writers: dict[str, SpillWriter] = {}
-            pages = sum(len(place.pages) for runs in old.values() for run in runs for place in run.places.values())
             for bucket, complete in generations.buckets_of(chosen).items():
                 for tables in generations.read(bucket, nothing, chosen):
                     rows = yield from self._joined(tables, batch)
@@ -127,14 +128,12 @@ class Spilling:
                             if name not in writers:
                                 writers[name] = state.stored[name].writer()
                             writers[name].add(bucket, table.slice(start, PAGE_ROWS))
-                            pages += 1
             oldest = min(run.oldest for runs in old.values() for run in runs)
             for name in state.names:
                 state.stored[name].retire(old[name])
                 if name in writers:
                     # The number of the oldest: of two rows with a key that should be unique, the later one is wrong.
                     state.stored[name].adopt(writers[name], oldest=oldest, newest=batch, slot=min(chosen))
-            state.metrics.count("pages_merged", pages)
             if state.propagation:
                 state.propagation.changed_everything()
 

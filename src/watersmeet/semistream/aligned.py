@@ -185,7 +185,7 @@ class AlignedGeneration(Generation):
             factor = self.setting.options.switching_factor
             gone = self.cache.evict(batch, stay=stay, residence=RESIDENCE * self.interval, factor=factor)
             if gone:
-                self.setting.metrics.count("evictions", gone)
+                self.setting.metrics.count("keys_evicted", gone)
                 self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(stay, 3))
         self.layout.slot = self.next_read
         self.setting.metrics.count("rows_rewritten", self.waiting.settle())
@@ -202,7 +202,7 @@ class AlignedGeneration(Generation):
             rows = rows.filter(pa.array(np.repeat(fits, counts)))
             hashes, counts, sizes = hashes[fits], counts[fits], sizes[fits]
         self.cache.admit(hashes, counts, sizes, rows.combine_chunks(), batch)
-        self.setting.metrics.count("migrations", len(hashes))
+        self.setting.metrics.count("keys_admitted", len(hashes))
         self.setting.metrics.event(
             "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
         )

@@ -104,7 +104,6 @@ class SemiStreamJoin(Operator):
             for store in generation.stores():
                 store.remove(All(), "evicted")
         self.current, self.warming, self.draining = None, None, []
-        self._report()
 
     # -- versions -------------------------------------------------------------------------------------------------
 
@@ -181,7 +180,7 @@ class SemiStreamJoin(Operator):
         for generation in self._all():
             # Entries are priced above their bare size, so a second round may be needed.
             while (excess := self._bytes() - self.setting.memory) > 0 and generation.cache.keys.rows:
-                self.metrics.count("evictions", generation.cache.shrink(excess, self.batch))
+                self.metrics.count("keys_evicted", generation.cache.shrink(excess, self.batch))
 
     def _settle(self) -> Iterator[pa.Table]:
         for generation in self._serving():
@@ -193,24 +192,21 @@ class SemiStreamJoin(Operator):
                     generation.forgo()
             self._shrink_cache()
         self.draining = [generation for generation in self.draining if generation.waiting_rows]
-        self._report()
 
     # -- metrics and state ----------------------------------------------------------------------------------------
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """The cache, the versions, and how long rows waited."""
         gauge = self.metrics.gauge
-        serving = self._serving()
-        gauge("waiting_rows", sum(generation.waiting_rows for generation in serving))
-        gauge("waiting_bytes", sum(generation.waiting_bytes for generation in serving))
+        gauge(f"waiting_rows.{STREAM}", sum(generation.waiting_rows for generation in self._serving()))
+        gauge("memory_bytes", self._bytes())
         gauge("cached_keys", sum(generation.cache.keys.rows for generation in self._all()))
-        gauge("cached_rows", sum(generation.cache.rows.held for generation in self._all()))
         gauge("cache_bytes", sum(generation.cache.nbytes for generation in self._all()))
         gauge("generations", len(self._all()))
         if self.current is not None:
             gauge("version", self.current.table.version)
             gauge("cycles", round(self.current.cycles, 6))
         delays = np.concatenate(self.setting.delays) if self.setting.delays else np.empty(0, np.int64)
-        gauge("rows_served", len(delays))
         if len(delays):
             for share in (50, 95, 99):
                 gauge(f"delay_p{share}", float(np.percentile(delays, share, method="lower")))

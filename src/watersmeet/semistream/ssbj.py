@@ -150,7 +150,7 @@ class SsbjGeneration(MeshGeneration):
         for each in self.collectors:
             hopeless = self._waiting_bytes_of(each.hashes) <= factor * (each.sizes + ENTRY_BYTES)
             if hopeless.any():
-                self.setting.metrics.count("collectors_given_up", int(hopeless.sum()))
+                self.setting.metrics.count("keys_given_up", int(hopeless.sum()))
                 each.give_up(hopeless)
         self.collectors = [each for each in self.collectors if len(each.hashes)]  # the others have no rows left
 
@@ -211,7 +211,7 @@ class SsbjGeneration(MeshGeneration):
     def _admit(self, hashes: Hashes, counts: Any, sizes: Amounts, rows: pa.Table, batch: int) -> None:
         if len(hashes):
             self.cache.admit(hashes, counts, sizes, rows, batch)
-            self.setting.metrics.count("migrations", len(hashes))
+            self.setting.metrics.count("keys_admitted", len(hashes))
             self.setting.metrics.event(
                 "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
             )
@@ -246,7 +246,7 @@ class SsbjGeneration(MeshGeneration):
             factor = self.setting.options.switching_factor
             gone = self.cache.evict(batch, stay=cycle, residence=RESIDENCE * cycle, factor=factor)
             if gone:
-                self.setting.metrics.count("evictions", gone)
+                self.setting.metrics.count("keys_evicted", gone)
                 self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(cycle, 3))
         yield from super().settle(batch, room)
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.errors import OptionError
 from watersmeet.options import checked_path
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.state.history import held_runs, metrics_history, newest_manifests
 from watersmeet.state.identity import require_join
 from watersmeet.state.manifest import Manifest, RunEntry
 
@@ -36,13 +36,17 @@ _METRICS = (
 def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFrame:
     """What a join holds: a row for each partition, input, bucket and tier.
 
+    Only rows of inputs count, and only those that have not left: `rows` adds up to the gauges `held_rows.<input>` of
+    the newest batch. What a join keeps beside them (punctuations, marks, keys of a cache) is not listed.
+
     | column | |
     |---|---|
     | `partition` | key partition |
-    | `input` | whose rows these are: an input's name, or what the operator keeps beside its inputs |
+    | `input` | whose rows these are; `master` for the rows that a semi-stream join has cached |
     | `bucket` | range of the key hash; null for resident rows, which are not kept apart by bucket on disk |
     | `tier` | `resident` (memory-mapped) or `spilled` (compressed pages) |
-    | `runs`, `rows`, `bytes` | how much; bytes of a spilled run are shared out to its buckets by rows |
+    | `runs`, `rows` | how many; a run with several buckets counts for each of them |
+    | `bytes` | of the runs, with rows that have left and are still in them; shared out to buckets by rows |
     | `oldest_batch`, `newest_batch` | the batches in which these rows arrived |
     | `version` | the batch after which this was the state |
 
@@ -63,9 +67,10 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | `batch`, `partition` | which |
     | `time` | when, in microseconds since 1970: the batch's clock; for joins without one, the end of the batch |
     | `rows_in`, `rows_out` | rows by input (or of its punctuations), and results |
-    | `counters` | by name: rows without a key (`left.left.null_key`), and the operator's own: runs probed, flushes... |
-    | `events` | its decisions with the numbers behind them, each a JSON document |
-    | `state_rows`, `resident_bytes`, `spilled_bytes` | what is held after the batch |
+    | `counters` | counters and gauges by name, the same for all joins: see `docs/metrics.md` |
+    | `events` | decisions with the numbers behind them, each a JSON document |
+    | `state_rows` | rows of all inputs held after the batch |
+    | `resident_bytes`, `spilled_bytes` | bytes held after the batch: rows, and all that is kept beside them |
     | `timings` | seconds by phase: `load`, `join`, `store` |
     | `repeats` | batches so far that came out differently when Spark repeated them: a source did not replay |
 
@@ -114,20 +119,20 @@ class _Holding:
 
 def _holdings(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     found: dict[tuple[str, str, int | None], _Holding] = {}
-    for run in manifest.runs:
-        for bucket, rows, nbytes in _by_bucket(run):
-            found.setdefault((run.label, run.tier, bucket), _Holding()).add(run, rows, nbytes)
-    for (label, tier, bucket), held in found.items():
+    for name, run, alive in held_runs(manifest):
+        for bucket, rows, nbytes in _by_bucket(run, alive):
+            found.setdefault((name, run.tier, bucket), _Holding()).add(run, rows, nbytes)
+    for (name, tier, bucket), held in found.items():
         yield (
-            manifest.partition, label, bucket, tier, held.runs, held.rows, held.nbytes,
+            manifest.partition, name, bucket, tier, held.runs, held.rows, held.nbytes,
             min(held.oldest), max(held.newest), manifest.version,
         )  # fmt: skip
 
 
-def _by_bucket(run: RunEntry) -> Iterator[tuple[int | None, int, int]]:
-    """A run's rows and bytes by bucket, as far as its shares tell."""
+def _by_bucket(run: RunEntry, alive: int) -> Iterator[tuple[int | None, int, int]]:
+    """The living rows of a run and its bytes by bucket, as far as its shares tell."""
     if not run.shares:
-        yield None, run.rows, run.nbytes
+        yield None, alive, run.nbytes
         return
     live = run.live if run.live is not None else [[0, run.stored_rows]]
     rows: dict[int, int] = {}
@@ -137,9 +142,10 @@ def _by_bucket(run: RunEntry) -> Iterator[tuple[int | None, int, int]]:
         if there:
             rows[bucket] = there
     total = sum(rows.values())
-    shared = [run.nbytes * upto // total for upto in accumulate(rows.values(), initial=0)] if total else []
-    for i, (bucket, count) in enumerate(rows.items()):
-        yield bucket, count, shared[i + 1] - shared[i]
+    upto = list(accumulate(rows.values(), initial=0))
+    living, nbytes = ([amount * rank // total for rank in upto] if total else [] for amount in (alive, run.nbytes))
+    for i, bucket in enumerate(rows):
+        yield bucket, living[i + 1] - living[i], nbytes[i + 1] - nbytes[i]
 
 
 def _metrics_row(partition: int, entry: dict[str, Any]) -> tuple[Any, ...]:

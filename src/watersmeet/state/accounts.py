@@ -11,32 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.metrics import Metrics
-
-# Why a row leaves.
-REASONS = {
-    "null_key": "a key column is null: it equals nothing",
-    "null_time": "it has no time, and the join has a window",
-    "violation": "its source had promised not to send it, and on_violation is 'drop'",
-    "shed": "rows came faster than the service rate",
-    "shrunk": "the window was shortened to fit into memory",
-    "late": "it came behind the horizon",
-    "expired": "every row still to come is too late for it",
-    "punctuation": "the other input has promised to send no more rows of its key",
-    "clustered": "the other input's cluster of its key is over",
-    "ordered": "the other input's order has passed its key",
-    "one_to_many": "it has matched the only row it can match",
-    "ended": "the other inputs have ended",
-    "answered": "it has been joined with the master table",
-    "evicted": "a cached master row takes more room than the stream rows that would wait for it",
-}
+from watersmeet.metrics import REASONS, Metrics
 
 
 class Accounts:
     """Rows that came and left, by input, over the whole run."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
         self.came: dict[str, int] = {}
         self.left: dict[str, dict[str, int]] = {}
 
@@ -52,7 +34,7 @@ class Accounts:
         if rows and name:
             of_input = self.left.setdefault(name, {})
             of_input[reason] = of_input.get(reason, 0) + rows
-            self._metrics.count(f"left.{name}.{reason}", rows)
+            self.metrics.count(f"left.{name}.{reason}", rows)
 
     def held(self, name: str) -> int:
         """Rows that came and have not left."""

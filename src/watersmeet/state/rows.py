@@ -210,8 +210,15 @@ class RowStore:
             start = place.start if place else 0
             for index in place.pages if place else ():
                 table = run.data.page(index)
+                self.accounts.metrics.count("pages_read")
                 yield Part(self, run, table, start)
                 start += table.num_rows
+
+    def read(self, run: Run, bucket: int) -> Iterator[pa.Table]:
+        """The pages of one bucket of a spilled run, as they are."""
+        for page in run.read(bucket):
+            self.accounts.metrics.count("pages_read")
+            yield page
 
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
@@ -361,7 +368,7 @@ class RowStore:
     def spill(self, pages: Iterator[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Write pages to disk, in the order of buckets and hashes, as a run of this store."""
         run = self.space.spill(self.name, pages, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        self._runs[run.id] = run
+        self._runs[run.id] = self._written(run)
         return run
 
     def writer(self, schema: pa.Schema | None = None) -> SpillWriter:
@@ -369,9 +376,14 @@ class RowStore:
         return self.space.writer(self.name, schema or self.schema)
 
     def adopt(self, writer: SpillWriter, *, oldest: int, newest: int, **facts: Any) -> Run:
-        """Take up what was written."""
+        """Take up what was written: rows of runs on disk that were merged."""
         run = writer.finish(oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        self._runs[run.id] = run
+        self._runs[run.id] = self._written(run)
+        self.accounts.metrics.count("rows_rewritten", run.rows)
+        return run
+
+    def _written(self, run: Run) -> Run:
+        self.accounts.metrics.count("pages_written", sum(share.pages for share in run.shares))
         return run
 
     def retire(self, runs: Sequence[Run]) -> None:
@@ -473,9 +485,10 @@ class RowStore:
         first = next(written, None)
         if first is None:  # all rows were dead
             return resident_run(self.name, self.schema.empty_table(), oldest=oldest, newest=newest)
-        return self.space.spill(
+        run = self.space.spill(
             self.name, chain([first], written), oldest=oldest, newest=newest, id=self.take_id(), **facts
         )
+        return self._written(run)
 
     def _sorted(self, tables: list[pa.Table], order: Order) -> pa.Table:
         tables = [table for table in tables if table.num_rows]

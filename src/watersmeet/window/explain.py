@@ -123,9 +123,9 @@ def explain_state(directory: StateDir, costs: KernelCosts) -> Explanation | None
             Load(
                 saved["inserted"] or 0.0,
                 saved["probes"] or 0.0,
-                counters[f"window_rows.{name}"],
-                counters[f"window_keys.{name}"],
-                counters[f"window_runs.{name}"],
+                counters.get(f"held_rows.{name}", 0),
+                counters.get(f"keys.{name}", 0),
+                counters.get(f"runs.{name}", 0),
                 saved["probing"] or 0.0,
             )
             for name, saved in manifest.values["choices"].items()

@@ -113,8 +113,8 @@ class Overload:
         ]
         share = expected_loss(rates, allowed)
         lost = share * output_rate(streams[0], streams[1]) * interval
-        metrics.gauge("expected_loss_share", share)
-        metrics.gauge("expected_results_lost", lost)
+        metrics.gauge("expected_loss_share.shed", share)
+        metrics.count("expected_results_lost", lost)
         self._add("expected_results_lost", lost)
 
     def _add(self, name: str, amount: float) -> None:
@@ -220,7 +220,7 @@ class Overload:
             metrics.gauge(f"effective_window_us.{name}", effective[name])
             layouts[name].narrow(effective[name])
         total = sum(windows.values())
-        metrics.gauge("expected_loss_share.windows", 1 - sum(effective.values()) / total if total else 0.0)
+        metrics.gauge("expected_loss_share.shrunk", 1 - sum(effective.values()) / total if total else 0.0)
 
     # -- state
 

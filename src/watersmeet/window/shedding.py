@@ -93,7 +93,8 @@ class ServiceRate:
         if self.given is not None or not history:
             return
         last = history[-1]
-        rows = sum(last["rows_in"].values()) - int(last["counters"].get("shed_rows", 0))
+        shed = sum(last["counters"].get(f"left.{name}.shed", 0) for name in last["rows_in"])
+        rows = sum(last["rows_in"].values()) - int(shed)
         if rows:
             self.seen = [*self.seen, (rows, round(sum(last["timings"].values()), 6), interval)][-self.KEPT :]
 

@@ -106,7 +106,6 @@ class WindowJoin(BinaryJoin):
         self._keep_all(admitted, batch)
         self._stay_within_memory()
         self._choose(admitted)
-        self._report()
 
     def _advance_clock(self, batch: Batch) -> float:
         """Seconds since the batch before."""
@@ -204,7 +203,7 @@ class WindowJoin(BinaryJoin):
             self._index_lazily(name, store)
             load = choice.load(store.rows, distinct_keys(store), len(store.runs))
             if choice.decide(load, self.costs):
-                self.metrics.event("algorithm", window=name, method=choice.method, **choice.costs, **load.__dict__)
+                self.metrics.event("algorithm", input=name, method=choice.method, **choice.costs, **load.__dict__)
             for method, cost in choice.costs.items():
                 self.metrics.gauge(f"cost_ns.{name}.{method}", cost)
 
@@ -217,15 +216,15 @@ class WindowJoin(BinaryJoin):
             if spent >= index_cost(run.rows, self.costs):
                 store.reorder(run)
                 self.metrics.count("rows_rewritten", run.rows + store.settle())
-                self.metrics.event("index", window=name, rows=run.rows, spent_ns=spent)
+                self.metrics.event("index", input=name, rows=run.rows, spent_ns=spent)
             else:
                 store.update(run, spent=spent)
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """What the choice of an algorithm rests on."""
         for name, store in self.stores.items():
-            self.metrics.gauge(f"window_keys.{name}", round(distinct_keys(store)))
-            self.metrics.gauge(f"runs.{name}", len(store.runs))
-            self.metrics.gauge(f"hash.{name}", int(self._method(name) == "hash"))
+            self.metrics.gauge(f"keys.{name}", round(distinct_keys(store)))
+            self.metrics.gauge(f"uses_hash.{name}", int(self._method(name) == "hash"))
 
     # -- state
 

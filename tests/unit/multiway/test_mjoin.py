@@ -89,9 +89,9 @@ def test_metrics_tell_the_order_and_the_estimates_behind_it() -> None:
     assert steps[0]["scores"]["a"] > steps[0]["scores"]["b"] > 0
     assert [step["rows"] for step in steps] == [10, 4]
     assert sum(step["results"] for step in steps) == found == 10 + 4 * 2
-    assert operator.metrics.counters["results.a"] == 10
-    assert operator.metrics.counters["results.b"] == 8
-    assert operator.metrics.counters["probes"] > 0
+    assert operator.metrics.counters["driver_results.a"] == 10
+    assert operator.metrics.counters["driver_results.b"] == 8
+    assert operator.metrics.counters["lookups"] > 0
     assert {tuple(sorted(step["probe_order"])) for step in steps} == {("b", "c"), ("a", "c")}
 
 
@@ -112,7 +112,7 @@ def test_keys_that_one_input_lacks_are_not_looked_up_in_the_next() -> None:
     operator = mjoin(driver="output_rate")
     count(operator, Batch(0, rows={"b": numbered(range(1000)), "c": numbered(range(10))}))
     count(operator, Batch(1, rows={"a": numbered(range(1000))}))
-    assert operator.metrics.counters["probes"] == 1000 + 10  # all in the smaller c, what is left in b
+    assert operator.metrics.counters["lookups"] == 1000 + 10  # all in the smaller c, what is left in b
 
 
 def test_an_input_is_not_kept_once_all_others_have_ended() -> None:

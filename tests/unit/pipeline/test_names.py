@@ -36,6 +36,7 @@ def test_names_in_messages(message: str, shown: str) -> None:
 def test_sources_with_the_names_of_other_inputs() -> None:
     crossed = InputNames({"left": "right", "right": "left"})
     assert (crossed["left"], crossed["late.right"]) == ("right", "late.left")
+    assert (crossed["left.left.late"], crossed["left.right.ended"]) == ("left.right.late", "left.left.ended")
     assert crossed.in_text("input 'left' and input 'right'") == "input 'right' and input 'left'"
 
 

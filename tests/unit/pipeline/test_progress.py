@@ -65,13 +65,15 @@ def test_history_that_starts_late_reads_the_segments(state_dir: str) -> None:
 
 
 def test_a_batch_that_partitions_commit_one_by_one_counts_once(tmp_path: Path) -> None:
-    record = {"time": 5, "rows_out": 2, "counters": {"a": 1.0}, "events": [{"kind": "flush"}], "timings": {"join": 0.1}}
+    counters = {"rows_flushed": 3.0, "delay_max": 2.0}
+    record = {"time": 5, "rows_out": 2, "counters": counters, "events": [{"kind": "flush"}], "timings": {"join": 0.1}}
     sizes = {"resident_bytes": 10, "spilled_bytes": 1, "state_rows": 3}
     batch = BatchRecord(0)
     for rows in (1, 4):
         batch.add({**record, **sizes, "rows_in": {"left": rows}})
     assert (batch.rows_in["left"], batch.rows_out, batch.resident_bytes, batch.partitions) == (5, 4, 20, 2)
     assert batch.seconds == pytest.approx(0.1)
+    assert batch.counters == {"rows_flushed": 6.0, "delay_max": 2.0}  # a gauge of the worst partition does not add up
 
 
 def test_rates_forget() -> None:

@@ -105,7 +105,7 @@ def test_spilled_rows_are_purged_when_their_buckets_are_merged(seed: int) -> Non
     spilled = 0.0
     for number, arrival in enumerate(script):
         list(advance(join, batch_of(join.plan, number, arrival)))
-        spilled += join.metrics.counters.get("rows_spilled", 0)
+        spilled += join.metrics.counters.get("rows_flushed", 0)
         assert join.state.resident_bytes <= 800
     assert spilled
     for name in ("left", "right"):
@@ -122,7 +122,7 @@ def test_a_purge_costs_what_it_purges() -> None:
         patterns = [[Pattern.between(number * 10, number * 10 + 3)]]
         arrival = Arrival(punctuations={"right": punctuation_table(KEYS, patterns)})
         list(advance(join, batch_of(join.plan, number, arrival)))
-        assert join.metrics.counters["purged.left.punctuation"] == 4
+        assert join.metrics.counters["left.left.punctuation"] == 4
         assert "rows_rewritten" not in join.metrics.counters
         assert join.state.stored["left"].runs == [run]
     assert join.state.stored["left"].rows == 20_000 - 20

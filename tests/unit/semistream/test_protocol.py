@@ -76,8 +76,8 @@ def test_with_all_of_the_table_cached_nothing_is_read(tmp_path: Path, policy: st
     assert [counter.get("chunks_read", 0) for counter in last] == [0] * 6
     assert [counter["hit_share"] for counter in last] == [1.0] * 6
     assert last[-1]["cached_keys"] == 12  # the keys without master rows are cached as absences
-    assert last[-1]["cached_rows"] == len(master_rows(12))
-    assert last[-1]["waiting_rows"] == 0
+    assert last[-1]["held_rows.master"] == len(master_rows(12))
+    assert last[-1]["waiting_rows.stream"] == 0
     assert sum(rows, Counter()) == semi_stream_join(script, master_rows(12))
 
 
@@ -91,8 +91,8 @@ def test_a_collector_whose_rows_outweigh_what_waits_is_given_up(tmp_path: Path) 
         plan = semi_stream_plan(str(tmp_path), {"policy": policy}, {"max_delay": 10})
         rows, counters, _ = run(plan, [*script, *(Arrival() for _ in range(12))])
         assert sum(rows, Counter()) == semi_stream_join(script, master)
-        held[policy] = max(counter["waiting_bytes"] + counter.get("cache_bytes", 0) for counter in counters)
-    assert sum(counter.get("collectors_given_up", 0) for counter in counters) > 0
+        held[policy] = max(counter["memory_bytes"] for counter in counters)
+    assert sum(counter.get("keys_given_up", 0) for counter in counters) > 0
     assert max(counter["cached_keys"] for counter in counters) == 1  # the other one
     assert held["ssbj"] < 2 * held["mesh"]
 
@@ -150,7 +150,7 @@ def test_memory_stays_within_the_budget_under_overload(tmp_path: Path, policy: s
     plan = semi_stream_plan(path, {"policy": policy}, {"memory": 6000, "max_delay": 8})
     rows, counters, events = run(plan, script)
     for counter in counters:
-        assert counter["waiting_bytes"] + counter["cache_bytes"] <= 6000
+        assert counter["memory_bytes"] <= 6000
     overloads = [event for event in events if event["kind"] == "overload"]
     assert overloads
     assert all(0 < event["rows_that_fit"] < event["rows"] for event in overloads)
@@ -175,7 +175,7 @@ def test_a_smaller_memory_after_a_restart_evicts(tmp_path: Path) -> None:
     again.restore(operator.save())
     list(advance(again, batch_of(small, len(script), Arrival())))
     assert again.metrics.counters["cache_bytes"] <= 600
-    assert again.metrics.counters["evictions"] > 0
+    assert again.metrics.counters["keys_evicted"] > 0
 
 
 def test_keys_that_go_cold_leave_the_cache(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_stream_goes_silent_and_what_waits_is_finished(tmp_path: Path) -> No
         plan = semi_stream_plan(path, {"policy": policy}, {"max_delay": 100, "idle_chunks": 20})
         rows, counters, _ = run(plan, script)
         assert sum(rows, Counter()) == semi_stream_join(script, master_rows(40))
-        assert counters[-1]["waiting_rows"] == 0
+        assert counters[-1]["waiting_rows.stream"] == 0
 
 
 def test_another_table_at_the_path_is_refused(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_same_rows_are_kept_whatever_their_order() -> None:
 
 
 def entry(rows: int, seconds: float, shed: int = 0) -> dict[str, object]:
-    return {"rows_in": {"left": rows}, "counters": {"shed_rows": shed}, "timings": {"join": seconds}}
+    return {"rows_in": {"left": rows}, "counters": {"left.left.shed": shed}, "timings": {"join": seconds}}
 
 
 def test_the_service_rate_is_learnt_from_busy_batches_only() -> None:

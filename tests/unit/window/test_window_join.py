@@ -71,8 +71,8 @@ def test_each_window_expires_by_the_other_input_alone() -> None:
     driver.send(left=[(1, 0)], right=[(1, 0)])
     for at in range(20, 100, 20):
         driver.send(right=[(1, at)])  # the left input is silent
-    assert driver.counter("window_rows.left") == 0
-    assert driver.counter("window_rows.right") == 5  # left rows near time 0 may still come
+    assert driver.counter("held_rows.left") == 0
+    assert driver.counter("held_rows.right") == 5  # left rows near time 0 may still come
     assert driver.send(left=[(1, 0)]) == 1
 
 
@@ -126,7 +126,7 @@ def test_auto_indexes_what_is_probed_and_leaves_the_rest_as_it_comes() -> None:
         if number == 9:  # nobody has probed the left window so far
             assert driver.operator.choices["left"].method == "loop"
             assert not any(run.attributes["ordered"] for run in driver.operator.stored["left"].runs)
-        events += [event["kind"] for event in driver.operator.metrics.events if event.get("window") == "left"]
+        events += [event["kind"] for event in driver.operator.metrics.events if event.get("input") == "left"]
     assert "index" in events
     assert driver.counter("cost_ns.left.hash") > 0
     assert driver.counter("cost_ns.left.loop") > 0
@@ -137,7 +137,7 @@ def test_many_probes_make_auto_choose_hash() -> None:
     for number in range(12):
         rows = [(key % 40, number) for key in range(3000)]
         driver.send(left=rows, right=rows[:300])
-    assert driver.counter("hash.left") == 1
+    assert driver.counter("uses_hash.left") == 1
     assert any(run.attributes["ordered"] for run in driver.operator.stored["left"].runs)
 
 
@@ -157,18 +157,18 @@ def test_shrinking_stays_within_memory_and_serves_the_slower_input_first() -> No
         assert sum(window.nbytes for window in driver.operator.stored.values()) <= 6000
     assert driver.counter("effective_window_us.left") == 50 * SECOND
     assert driver.counter("effective_window_us.right") < 10 * SECOND
-    assert driver.counter("evicted_rows.right") > 0
-    assert 0.3 < driver.counter("expected_loss_share.windows") < 0.5
-    assert driver.operator.overload.account["evicted_rows.right"] > 1000
+    assert driver.counter("left.right.shrunk") > 0
+    assert 0.3 < driver.counter("expected_loss_share.shrunk") < 0.5
+    assert driver.operator.overload.account["shrunk.right"] > 1000
 
 
 def test_shedding_leaves_the_slower_input_alone_and_says_what_it_costs() -> None:
     driver = Driver(plan((10, 10), on_overload="shed", service_rate=200.0))
     for number in range(5):
         driver.send([(key, number) for key in range(20)], [(key, number) for key in range(1000)])
-    assert driver.counter("shed.left") == 0
+    assert driver.counter("left.left.shed") == 0
     assert driver.counter("shed_share.right") == pytest.approx(0.82, abs=0.05)
-    assert driver.counter("expected_loss_share") == pytest.approx(0.82, abs=0.01)
+    assert driver.counter("expected_loss_share.shed") == pytest.approx(0.82, abs=0.01)
     assert driver.counter("expected_results_lost") > 0
     assert driver.operator.overload.account["shed.right"] == pytest.approx(4 * 820, rel=0.05)  # not in the first batch
 
@@ -184,7 +184,7 @@ def test_the_service_rate_comes_from_recorded_batches() -> None:
         again.number = 1
         again.operator.restore(OperatorState(state.runs, state.values, history))
         again.send(rows, rows)
-        assert again.counter("shed_rows") == pytest.approx(shed, rel=0.1)
+        assert again.counter("left.left.shed") + again.counter("left.right.shed") == pytest.approx(shed, rel=0.1)
 
 
 def test_an_input_that_ends_empties_the_other_window() -> None:
