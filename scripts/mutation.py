@@ -110,7 +110,7 @@ def _pytest(arguments: Iterable[str], source: Path, environment: dict[str, str],
     """pytest's exit code; -9 if it used up its CPU seconds, or waited for ten times as long."""
 
     def limits() -> None:
-        os.nice(10)
+        os.nice(max(0, 10 - os.nice(0)))
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
