@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -186,8 +186,17 @@ def test_every_flush_is_the_one_the_model_makes(policy: str, flush: str, memory_
             assert counters["resident_rows"] == model.size()
             assert counters["spilled_rows"] == sum(len(rows) for rows in model.disk.values())
             assert counters["spilled_runs"] == sum(run.tier == "spilled" for run in saved.runs)
+            came = {row.ident: row.batch for rows in (*model.memory.values(), *model.disk.values()) for row in rows}
             for run in saved.runs:  # a run names the batches of its rows
-                assert run.oldest <= run.newest <= number
+                mine = [
+                    came[ident]
+                    for rows in held(replace(saved, runs=[run]), run.tier, buckets).values()
+                    for ident in rows
+                ]
+                assert run.oldest <= min(mine) <= max(mine) <= run.newest <= number
+                assert run.tier == "resident" or run.oldest == min(mine)
+            if number < 3:  # four runs are merged, not fewer
+                assert counters.get("rows_merged", 0) == 0
             model.ended |= {NAMES.index(name) for name in arrival.ended}
             ended = operator.ended
             operator = build(plan, MemorySpace())

@@ -135,6 +135,11 @@ def test_hmj_takes_bucket_after_bucket(seed: int) -> None:
     operator, script, _ = after_arrivals(seed, "hmj")
     owing = [name[2] for name in candidates(contents(operator.save())) if name[0] == "dd"]
     assert [event["bucket"] for event in idle(operator, len(script), 20)] == owing
+    for run in operator.save().runs:  # a merged run names all batches of its rows
+        if run.tier == "spilled":
+            pages = [page for bucket in range(BUCKETS) for page in run.read(bucket)]
+            assert run.newest == max(left for page in pages for left in page.column("_dts").to_pylist())
+            assert run.oldest <= min(came for page in pages for came in page.column("_owed").to_pylist())
 
 
 def test_an_md_task_reads_the_other_inputs_pages_and_no_more_than_a_batch_may() -> None:
@@ -186,3 +191,20 @@ def test_the_clean_up_merges_as_many_runs_as_a_quarter_of_the_budget_has_pages(m
     assert outcome.operator is not None
     spilled = sum(len(rows) for rows in left) + 1  # pages of a row each
     assert (outcome.operator.metrics.counters["pages"] > spilled) == passes
+
+
+def test_the_clean_up_takes_steps_of_a_quarter_of_the_budget() -> None:
+    """Every key matches, so every step gives a table: 2,000 rows on disk in steps of at most 100 rows of an input."""
+    rows = [[(100 * batch + i, 100 * batch + i, "") for i in range(100)] for batch in range(10)]
+    script = [Arrival({"left": some, "right": []}, time=number) for number, some in enumerate(rows)]
+    script += [Arrival({"left": [], "right": some}, time=10 + number) for number, some in enumerate(rows)]
+    options = ProgressiveOptions(policy="xjoin", flush="all", buckets=1, page_rows=5, idle_pages=0, memory_rows=400)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    operator = build(plan, MemorySpace())
+    for number, arrival in enumerate(script):
+        list(advance(operator, batch_of(plan, number, arrival)))
+    end = Arrival(time=100, ended=frozenset(NAMES))
+    tables = [table.num_rows for table in advance(operator, batch_of(plan, len(script), end))]
+    assert sum(tables) == operator.metrics.counters["results_cleanup"] > 500
+    assert max(tables) <= 100
+    assert len(tables) <= 60
