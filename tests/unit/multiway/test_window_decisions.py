@@ -87,6 +87,20 @@ def test_runs_are_merged_within_quarters_of_the_window() -> None:
     assert 0 < merged <= 2 * 60 * 9
 
 
+def test_within_a_quarter_runs_are_merged_by_fours() -> None:
+    options = {"window": 400, "lateness": 0, "time": dict.fromkeys(ABC, "_p0")}
+    operator, merged = build(make_plan("mjoin", ABC, options, payload=(pa.int64(),)), MemorySpace()), 0.0
+    for number in range(99):
+        merged += advanced(operator, number, Arrival({"a": [(number, number)]})).get("rows_merged", 0)
+        runs = sorted((run.rows for run in operator.save().runs), reverse=True)
+        count, expected = number + 1, []
+        for size in (64, 16, 4, 1):
+            expected += [size] * (count // size)
+            count %= size
+        assert runs == expected
+    assert merged == 64 + 6 * 16 + 24 * 4  # each row once per size
+
+
 @pytest.mark.parametrize(("name", "inputs"), [("symmetric", ("left", "right")), ("mjoin", ABC)])
 def test_inputs_merge_in_batches_of_their_own(name: str, inputs: tuple[str, ...]) -> None:
     operator = build(make_plan(name, inputs, payload=(pa.int64(),)), MemorySpace())

@@ -342,3 +342,15 @@ def test_rows_written_again_are_counted() -> None:
         join.send(Arrival(punctuations=said(right=Pattern.between(stay, None))))
         assert join.count("rows_rewritten") == written
         assert join.count("resident_rows.left") == stay
+
+
+def test_a_row_is_rewritten_once_per_size_of_run() -> None:
+    """Runs of 1100 rows are merged by fours into 4400, and those into 17600."""
+    join, rewritten, sizes = Join(slim()), 0, []
+    for number in range(16):
+        join.send(keys(left=range(1100 * number, 1100 * number + 1100)))
+        rewritten += join.count("rows_rewritten")
+        sizes.append(sorted((run.rows // 1100 for run in join.saved.runs if run.label == "left"), reverse=True))
+    assert sizes[:8] == [[1], [1] * 2, [1] * 3, [4], [4, 1], [4, 1, 1], [4, 1, 1, 1], [4, 4]]
+    assert sizes[-1] == [16]
+    assert rewritten == 2 * 16 * 1100

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import StateMismatchError
+from watersmeet.runtime import run_batch
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.directory import StateDir, unseal
+from watersmeet.state.identity import register_join
 from watersmeet.state.run import Run, resident_run, subtract_ranges
 from watersmeet.state.space import MemorySpace, cut_into_pages
 from watersmeet.state.tiers import TieredRuns
+from watersmeet.testing import Arrival, batch_of, make_plan
 
 
 def run_of(count: int, batch: int = 0) -> Run:
@@ -64,3 +72,29 @@ def test_a_bucket_leaves_a_spilled_run_with_all_its_pages() -> None:
         assert left.rows == 15
         found = [value for bucket in range(4) for page in left.read(bucket) for value in page.column(0).to_pylist()]
         assert found == [value for value in hashes if value >> 62 != gone]
+
+
+def test_state_says_its_format(tmp_path: Path) -> None:
+    """Whoever changes what is written changes the number, and this line."""
+    directory = StateDir(tmp_path / "not" / "there" / "yet")
+    directory.create()
+    directory.create("a/b")
+    plan = make_plan("symmetric")
+    list(run_batch(plan, directory, 0, batch_of(plan, 0, Arrival({"left": [(1, 1, "")]})), attempt="0"))
+    body = unseal(directory.read("part-00000/v-000000000000.json"), "manifest")
+    assert body["format"] == 1
+
+
+def test_a_join_that_has_an_option_more_or_less_is_another_one(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = make_plan("symmetric", options={"a": 1, "b": [1, 2]})
+    register_join("progressive_join", directory, plan)
+    directory.create("part-00000")
+    for options, said in [
+        ({"a": 1}, r"options.b was \[1, 2\], is None"),
+        ({"a": 1, "b": [1, 2], "c": 3}, "options.c was None, is 3"),
+        ({"a": 1, "b": [1, 3]}, r"options.b\[1\] was 2, is 3"),
+        ({"a": 1, "b": [1]}, r"options.b was \[1, 2\], is \[1\]"),
+    ]:
+        with pytest.raises(StateMismatchError, match=said):
+            register_join("progressive_join", directory, make_plan("symmetric", options=options))
