@@ -24,7 +24,7 @@ from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cos
 from watersmeet.window.cost_model import Stream
 from watersmeet.window.explain import Explanation, expected_load, explain_state
 from watersmeet.window.kernels import distinct, distinct_in
-from watersmeet.window.memory_split import split
+from watersmeet.window.memory_split import Demand, regulate, split
 
 SECOND = 1_000_000
 Sent = Sequence[tuple[int, float]]
@@ -263,6 +263,21 @@ def test_shedding_with_a_memory_budget_still_divides_the_service_rate_as_asked()
         shed = next(event for event in join.events if event["kind"] == "shed")
         assert shed["rates"] == [50, 200]
         assert shed["regulated"] == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(("left", "right"), [(8, 24), (24, 8)])
+def test_rates_and_windows_are_chosen_together(left: int, right: int) -> None:
+    """The bytes that go with the regulated rates are given to the windows; what one does not need is the other's."""
+    join = Join(plan((50, 50), algorithm="HH", on_overload="shrink", memory=4800, service_rate=20.0))
+    for number in range(40):
+        join.send([(key, number) for key in range(left)], [(key, number) for key in range(right)])
+    sizes = {name: sum(run.nbytes for run in join.runs(name)) for name in ("left", "right")}
+    best = regulate(Demand(left, 50, 24), Demand(right, 50, 24), 20.0, 4800)
+    (shed,) = [event for event in join.events if event["kind"] == "shed"]
+    assert shed["rates"] == [left, right]
+    assert shed["regulated"] == pytest.approx(best.rates)
+    assert (sizes["left"] > sizes["right"]) == (best.bytes[0] > best.bytes[1])
+    assert 0.75 * 4800 < sum(sizes.values()) <= 4800
 
 
 def test_the_load_that_rates_let_expect() -> None:
