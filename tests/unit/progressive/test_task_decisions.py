@@ -181,8 +181,8 @@ def finished(script: list[Arrival], **settings: object) -> Outcome:
 
 @pytest.mark.parametrize(("memory_rows", "passes"), [(40, False), (32, False), (24, True)])
 def test_the_clean_up_merges_as_many_runs_as_a_quarter_of_the_budget_has_pages(memory_rows: int, passes: bool) -> None:
-    """With pages of one row, a quarter of 32 rows is 8 pages: 4 runs of each input are merged in one pass."""
-    left = [[(key, 100 * batch + key, "") for key in range(memory_rows // 2)] for batch in range(4)]
+    """Every batch of the left input is flushed. A quarter of 32 rows is 8 pages of a row: 4 runs of each input."""
+    left = [[(key, 100 * batch + key, "") for key in range(memory_rows // 2 + 1)] for batch in range(4)]
     script = [Arrival({"left": rows, "right": []}, time=number) for number, rows in enumerate(left)]
     script.append(Arrival({"left": [], "right": [(0, 9, "")]}, time=9))
     script.append(Arrival(time=10, ended=frozenset(NAMES)))
