@@ -234,6 +234,30 @@ def test_shrinking_keeps_the_newest_rows_of_each_window(memory_split: str) -> No
     assert sum(sizes.values()) > 0.8 * 4800  # nothing is given away
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_shrinking_evicts_the_oldest_rows_and_no_more_than_it_must(seed: int) -> None:
+    """Rows come out of order, so runs overlap in time; every time is different."""
+    join, rng = (
+        Join(plan((50, 50), lateness=6, algorithm="NN", on_overload="shrink", memory=4800)),
+        np.random.default_rng(seed),
+    )
+    came: list[float] = []
+    evictions = 0
+    for number in range(60):
+        right = [(1, float(at)) for at in np.round(number + rng.uniform(5, 11, 12), 6)]
+        counters = join.send([(1, number + 10)], right)
+        held = join.times("right")
+        evicted = int(counters.get("evicted_rows.right", 0))
+        came = sorted([*came, *(at for _, at in right)])
+        assert held == came[-len(held) :]
+        assert len(held) == len(came) - evicted or not evicted
+        if evicted:
+            assert 4800 - 2 * 24 < sum(run.nbytes for run in join.saved.runs) <= 4800
+            evictions += 1
+        came = held
+    assert evictions > 20
+
+
 @pytest.mark.parametrize(
     ("strategy", "first", "wanted", "given"),
     [
