@@ -123,9 +123,9 @@ def explain_state(directory: StateDir, costs: KernelCosts) -> Explanation | None
             Load(
                 saved["inserted"] or 0.0,
                 saved["probes"] or 0.0,
-                counters[f"window_rows.{name}"],
+                sum(store["rows"] for store in manifest.stores if store["input"] == name),
                 counters[f"window_keys.{name}"],
-                counters[f"window_runs.{name}"],
+                counters[f"runs.{name}"],
                 saved["probing"] or 0.0,
             )
             for name, saved in manifest.values["choices"].items()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.arrow import hash_keys, hashes_of
-from watersmeet.operator import OperatorState, advance
+from watersmeet.operator import advance, resume
+from watersmeet.operator import saved as saved_state
 from watersmeet.operators import build
 from watersmeet.progressive.options import FLUSHES, OPERATOR, ProgressiveOptions
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan, random_script
 
@@ -142,10 +144,10 @@ class Model:
         }
 
 
-def held(saved: OperatorState, tier: str, buckets: Buckets) -> dict[Place, Counter[int]]:
-    """The rows (by their number in the script) of one tier of a saved state."""
+def held(runs: Iterable[Run], tier: str, buckets: Buckets) -> dict[Place, Counter[int]]:
+    """The rows (by their number in the script) of one tier."""
     found: dict[Place, Counter[int]] = {}
-    for run in saved.runs:
+    for run in runs:
         if run.tier != tier:
             continue
         for table in (
@@ -174,31 +176,22 @@ def test_every_flush_is_the_one_the_model_makes(policy: str, flush: str, memory_
         plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
         buckets = Buckets(3)
         model = Model(flush, OPERATOR[policy] == "hmj", memory_rows, share, buckets)
-        operator, ended = build(plan, MemorySpace()), {}
+        operator = build(plan, MemorySpace())
         for number, arrival in enumerate(script):
             list(advance(operator, batch_of(plan, number, arrival)))
+            model.ended |= {NAMES.index(name) for name in arrival.ended}
             wanted = model.batch(number, arrival)
             assert operator.metrics.events == wanted
-            counters, saved = operator.metrics.counters, operator.save()
+            counters, saved = operator.metrics.counters, saved_state(operator)
             assert counters.get("rows_flushed", 0) == sum(event["rows"] for event in wanted)
-            assert held(saved, "resident", buckets) == numbers(model.memory)
-            assert held(saved, "spilled", buckets) == numbers(model.disk)
-            assert counters["resident_rows"] == model.size()
-            assert counters["spilled_rows"] == sum(len(rows) for rows in model.disk.values())
-            assert counters["spilled_runs"] == sum(run.tier == "spilled" for run in saved.runs)
+            assert held(saved.runs, "resident", buckets) == numbers(model.memory)
+            assert held(saved.runs, "spilled", buckets) == numbers(model.disk)
             came = {row.ident: row.batch for rows in (*model.memory.values(), *model.disk.values()) for row in rows}
             for run in saved.runs:  # a run names the batches of its rows
-                mine = [
-                    came[ident]
-                    for rows in held(replace(saved, runs=[run]), run.tier, buckets).values()
-                    for ident in rows
-                ]
+                mine = [came[ident] for rows in held([run], run.tier, buckets).values() for ident in rows]
                 assert run.oldest <= min(mine) <= max(mine) <= run.newest <= number
                 assert run.tier == "resident" or run.oldest == min(mine)
             if number < 3:  # four runs are merged, not fewer
-                assert counters.get("rows_merged", 0) == 0
-            model.ended |= {NAMES.index(name) for name in arrival.ended}
-            ended = operator.ended
+                assert counters.get("rows_rewritten", 0) == 0
             operator = build(plan, MemorySpace())
-            operator.ended = ended
-            operator.restore(saved)
+            resume(operator, saved)

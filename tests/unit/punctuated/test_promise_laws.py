@@ -94,8 +94,8 @@ def test_a_set_of_intervals_says_what_is_new_and_stays_in_few_lists(seed: int) -
             ]
             assert covered.tolist() == inside
     again = IntervalSet(Ordering(pa.int64()))
-    for run in held.save():
-        again.restore(run)
+    for table in held.save().values():
+        again.restore(table)
     assert (again.find(CODES) == held.find(CODES)).all()
 
 
@@ -119,7 +119,7 @@ def test_single_keys_stay_in_few_runs_and_hits_are_counted() -> None:
         fresh = [1000 * batch + i for i in range(rng.randint(1, 5))]
         points.add(points.entries(keyed(fresh), {}, 1, batch))
         known += fresh
-        sizes = [run.rows for run in points.runs]
+        sizes = [table.rows for table in points.save().values()]
         assert sum(sizes) == len(known)
         assert all(before > 2 * after for before, after in pairwise(sizes))
     rows = keyed([known[3]] * 4 + [known[7]] * 2 + [-1])
@@ -210,4 +210,4 @@ def test_rows_of_a_torn_cluster_are_counted(seed: int) -> None:
     join = build(plan, MemorySpace())
     list(advance(join, batch_of(plan, 0, Arrival({"right": rows}))))
     assert join.metrics.counters.get("violations.right.clustered", 0) == torn(rows)
-    assert join.metrics.counters["state_rows.right"] == len(rows) - torn(rows)
+    assert sum(store.rows for store in join.save().stores) == len(rows) - torn(rows)

@@ -8,51 +8,65 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateMismatchError
+from watersmeet.metrics import Metrics
 from watersmeet.runtime import run_batch
+from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.directory import StateDir, unseal
 from watersmeet.state.identity import register_join
-from watersmeet.state.run import Run, resident_run, subtract_ranges
+from watersmeet.state.layouts import HashTiers
+from watersmeet.state.rows import RowStore
+from watersmeet.state.run import subtract_ranges
 from watersmeet.state.space import MemorySpace, cut_into_pages
-from watersmeet.state.tiers import TieredRuns
 from watersmeet.testing import Arrival, batch_of, make_plan
 
-
-def run_of(count: int, batch: int = 0) -> Run:
-    table = pa.table({"_hash": pa.array(range(count), pa.uint64())})
-    return resident_run("left", table, oldest=batch, newest=batch)
+SCHEMA = pa.schema([("_hash", pa.uint64())])
 
 
-def levels(tiers: TieredRuns) -> list[tuple[int, int]]:
-    return [(run.rows, run.attributes["level"]) for run in tiers.runs]
+class Tiers:
+    """A store whose runs are merged by tiers."""
+
+    def __init__(self, **limits: int) -> None:
+        self.accounts = Accounts(Metrics())
+        self.store = RowStore("left", SCHEMA, HashTiers(**limits), MemorySpace(), self.accounts)
+
+    def add(self, rows: int, batch: int = 0) -> int:
+        """One batch of rows; returns how many rows were rewritten."""
+        self.accounts.arrive("left", rows)
+        self.store.add(pa.table({"_hash": pa.array(range(rows), pa.uint64())}, schema=SCHEMA), batch=batch)
+        return self.store.settle()
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        return [(run.rows, run.level) for run in self.store.runs]
 
 
 def test_a_merge_may_be_as_large_as_the_limits_and_no_larger() -> None:
     for limits in ({"max_rows": 8}, {"max_bytes": 64}):
-        exact, beyond = TieredRuns(fanout=2, **limits), TieredRuns(fanout=2, **limits)
-        assert [exact.add(run_of(4)), exact.add(run_of(4))] == [0, 8]
-        assert levels(exact) == [(8, 1)]
-        assert [beyond.add(run_of(4)), beyond.add(run_of(5))] == [0, 0]
-        assert levels(beyond) == [(4, 1), (5, 1)]  # moved up as they are: level 0 is free again
-        assert beyond.add(run_of(1)) == 0
-        assert levels(beyond) == [(4, 1), (5, 1), (1, 0)]
+        exact, beyond = Tiers(fanout=2, **limits), Tiers(fanout=2, **limits)
+        assert [exact.add(4), exact.add(4)] == [0, 8]
+        assert exact.levels == [(8, 1)]
+        assert [beyond.add(4), beyond.add(5)] == [0, 0]
+        assert beyond.levels == [(4, 1), (5, 1)]  # moved up as they are: level 0 is free again
+        assert beyond.add(1) == 0
+        assert beyond.levels == [(4, 1), (5, 1), (1, 0)]
 
 
 def test_a_cascade_merges_all_levels_in_one_pass() -> None:
-    tiers = TieredRuns(fanout=3)
-    rewritten = [tiers.add(run_of(1, batch)) for batch in range(9)]
+    tiers = Tiers(fanout=3)
+    rewritten = [tiers.add(1, batch) for batch in range(9)]
     assert rewritten == [0, 0, 3, 0, 0, 3, 0, 0, 9]  # the last nine rows are written once, not twice
-    assert levels(tiers) == [(9, 2)]
-    assert (tiers.runs[0].oldest, tiers.runs[0].newest) == (0, 8)
+    assert tiers.levels == [(9, 2)]
+    assert (tiers.store.runs[0].oldest, tiers.store.runs[0].newest) == (0, 8)
 
 
 def test_a_cascade_stops_below_a_level_that_would_be_too_large() -> None:
-    tiers = TieredRuns(fanout=2, max_rows=7)
+    tiers = Tiers(fanout=2, max_rows=7)
     for batch in range(3):
-        tiers.add(run_of(2, batch))
-    assert levels(tiers) == [(4, 1), (2, 0)]
-    assert tiers.add(run_of(2, 3)) == 4  # together with the level above it would be eight
-    assert levels(tiers) == [(4, 1), (4, 1)]
+        tiers.add(2, batch)
+    assert tiers.levels == [(4, 1), (2, 0)]
+    assert tiers.add(2, 3) == 4  # together with the level above it would be eight
+    assert tiers.levels == [(4, 1), (4, 1)]
 
 
 def test_ranges_less_ranges_are_never_empty() -> None:
@@ -82,7 +96,7 @@ def test_state_says_its_format(tmp_path: Path) -> None:
     plan = make_plan("symmetric")
     list(run_batch(plan, directory, 0, batch_of(plan, 0, Arrival({"left": [(1, 1, "")]})), attempt="0"))
     body = unseal(directory.read("part-00000/v-000000000000.json"), "manifest")
-    assert body["format"] == 1
+    assert body["format"] == 2
 
 
 def test_a_join_that_has_an_option_more_or_less_is_another_one(tmp_path: Path) -> None:
