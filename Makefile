@@ -48,6 +48,10 @@ soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KIL
 soak-load: $(STAMP) ## An hour at a steady rate with stalls: does anything creep up? (MINUTES=10 for a shorter run)
 	@$(SPARK) $(BIN)/python benchmarks/soak_load.py --minutes $(or $(MINUTES),60)
 
+.PHONY: mutation
+mutation: $(STAMP) ## Do the tests notice small mistakes? 220 mutations, at least 85 % killed (long; resumes; ARGS=--fresh)
+	@$(BIN)/python scripts/mutation.py $(ARGS)
+
 .PHONY: lint
 lint: $(STAMP) ## Check style, formatting, types and import layers
 	$(BIN)/ruff check .
@@ -71,7 +75,7 @@ lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock
 
 .PHONY: clean
 clean: ## Remove caches, build outputs and scratch data (keeps .venv and .jdk)
-	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
+	rm -rf build dist .hypothesis .mutation .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
 	rm -rf spark-warehouse metastore_db derby.log benchmarks/scratch
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

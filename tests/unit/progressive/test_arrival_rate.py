@@ -61,3 +61,16 @@ def test_saved_rates_go_on_as_before() -> None:
     for found in (kept, other):
         found.observe(np.array([[1, 7], [0, 2]]), 3 * SECOND)
     assert kept.save() == other.save()
+
+
+def test_before_anything_has_come_every_bucket_is_equally_likely() -> None:
+    rates = ArrivalRates(inputs=2, buckets=4, decay=0.5, unit=1)
+    for time in (0, 1, 5):
+        rates.observe(np.zeros((2, 4), np.int64), time)
+        assert rates.probabilities().tolist() == [[0.125] * 4] * 2
+    rates.observe(np.array([[0, 4, 0, 0], [0, 0, 0, 0]]), 6)
+    rates.observe(np.zeros((2, 4), np.int64), 7)
+    assert rates.probabilities().tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
+    rates.observe(np.zeros((2, 4), np.int64), 3000)  # so long ago that nothing is left: the speeds stay as last known
+    rates.observe(np.zeros((2, 4), np.int64), 3001)
+    assert rates.probabilities()[0].tolist() == [0, 1, 0, 0]

@@ -36,6 +36,14 @@ def test_case_2_a_flushed_row_takes_along_what_was_on_disk_when_it_came() -> Non
     assert (int(expected.memory[0, 0]), int(expected.disk[0])) == (0, 45)
 
 
+@pytest.mark.parametrize("on_disk", [1, 2])
+def test_case_2_a_single_row_on_disk_is_owed_too(on_disk: int) -> None:
+    expected = ExpectedResults(1)
+    expected.arrived(0, no_rows(3), on_disk=no_rows(on_disk), batch=1)
+    expected.flushed(0, 0, np.array([1], np.int32))
+    assert (int(expected.memory[0, 0]), int(expected.disk[0])) == (2 * on_disk, on_disk)
+
+
 def test_case_2_a_row_that_an_md_task_served_takes_nothing_along() -> None:
     expected = ExpectedResults(1)
     expected.arrived(0, no_rows(2), on_disk=no_rows(10), batch=1)

@@ -52,3 +52,14 @@ def test_what_may_change_between_restarts() -> None:
     before = ProgressiveOptions(memory="1 MB", idle_pages=3)
     after = ProgressiveOptions(memory="2 MB", idle_pages=30, flush="largest")
     assert before.identity() == after.identity() == {"policy": "rpj", "buckets": 20, "rate_unit": 1_000_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("memory_rows", 0), ("buckets", 1), ("page_rows", 1), ("rate_unit", 1), ("idle_after", 0), ("idle_pages", 0),
+     ("fan_in", 2), ("distinct_keys", 1)],
+)  # fmt: skip
+def test_the_least_that_an_option_may_be(name: str, least: int) -> None:
+    assert getattr(ProgressiveOptions(**{name: least}), name) == least
+    with pytest.raises(OptionError, match=name):
+        ProgressiveOptions.checked("progressive_join", **{name: least - 1})

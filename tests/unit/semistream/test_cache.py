@@ -108,6 +108,40 @@ def test_equation_1_and_2_by_hand() -> None:
     assert CostModel(load, "mesh", cost).at(5).loop_seconds == 7 + 100 * 1 + 50 * 2 + 5 * (6 + 2 + 4 + 5 + 3)
 
 
+@pytest.mark.parametrize(("policy", "stay"), [("aligned", 0.5), ("ssbj", 1.0)])
+def test_a_working_point_with_a_cache_by_hand(policy: str, stay: float) -> None:
+    """Rank r is asked for in a share of 1 / (r H) of the rows; it is cached while that many rows outweigh its own."""
+    load = Workload(1000, 100, 20, skew=1.0, chunk_rows=100, waiting_overhead=4)
+    cost = Costs(read=1.0, look_up=2.0, output=3.0, append=4.0, remove=5.0, receive=6.0, loop=7.0)
+    point = CostModel(load, policy, cost).at(500)
+    ranks, row = harmonic(1000, 1.0), stay * (4 + 20)
+    cached = int(500 * row * 10 / ranks / (100 + 40))
+    assert 10 < point.cached_keys == cached < 1000
+    hit = harmonic(cached, 1.0) / ranks
+    assert point.hit_share == pytest.approx(hit)
+    waiting = (1 - hit) * 500
+    assert point.cache_bytes == pytest.approx(cached * 140)
+    assert point.waiting_bytes == pytest.approx(waiting * 10 * row)
+    looked_up = waiting if policy == "aligned" else 100
+    loop = 7 + 100 * 1 + looked_up * 2 + hit * 500 * (6 + 2 + 3) + waiting * (6 + 2 + 4 + 5 + 3)
+    assert point.loop_seconds == pytest.approx(loop)
+    assert point.delay_seconds == pytest.approx(10 * loop)
+    assert point.memory == pytest.approx(point.cache_bytes + point.waiting_bytes + 100 * 100)
+
+
+def test_without_skew_either_every_key_is_worth_caching_or_none() -> None:
+    """1000 keys share what waits: 10 chunks of w rows of 14 bytes; a key costs 140."""
+    model = CostModel(Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=8), "aligned")
+    assert model.at(1000).cached_keys == 0  # just as dear
+    assert model.at(1001).cached_keys == 1000
+
+
+def test_the_chunk_that_is_read_is_beside_the_budget() -> None:
+    known = {"master_rows": 10**6, "master_row_bytes": 100, "stream_row_bytes": 20, "chunk_rows": 1000}
+    explained = explain_semi_stream_join(**known, memory=10**6, policy="mesh")
+    assert explained.point.memory == pytest.approx(10**6 + 1000 * 100, rel=1e-6)
+
+
 def test_the_model_orders_the_policies_as_measured() -> None:
     for skew in (0.0, 0.5, 1.0):
         needed = [_explained(policy, skew).memory for policy in ("mesh", "ssbj", "aligned")]

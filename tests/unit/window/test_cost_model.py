@@ -63,7 +63,10 @@ def test_the_crossover_and_the_determinant() -> None:
     assert exact_crossover(60_000, 10) == pytest.approx(crossover(10), rel=0.01)
     assert determinant(Stream(10, 60, 10), Stream(100, 60, 10)) == "loop"
     assert determinant(Stream(10, 60, 20), Stream(100, 60, 20)) == "hash"
-    assert crossover(10, Weights(loop=1, hash=2)) == 4
+    exact = Weights(loop=1, hash=2)
+    assert crossover(10, exact) == 4
+    assert determinant(Stream(10, 60, 10), Stream(40, 60, 10), exact) == "hash"  # only beyond it do loops win
+    assert determinant(Stream(10, 60, 10), Stream(41, 60, 10), exact) == "loop"
 
 
 def test_the_output_rate() -> None:

@@ -1,0 +1,282 @@
+"""Do the tests notice small mistakes? A fixed sample of mutations of the operators and the state layer.
+
+    python scripts/mutation.py [--count 220] [--seed 1] [--budget 60] [--jobs 2] [--fresh] [--only SUBSTRING]
+
+A baseline run of tests/unit and tests/conformance (without Spark) must pass; it records how long each test takes and
+which functions it calls. Each mutant is then written into a copy of src that comes first on the path, and the tests
+that call the mutated function are run until one fails: unit tests of its package, then the quickest of the rest, up to
+a budget of test seconds. A mutant that the tests do not end in time counts as killed. What survives within the budget
+might still be killed by a test beyond it, so the rate is a lower bound.
+
+Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated file is
+unchanged; survivors are tried again when a source or a test file has changed. Mutants that no test can tell from the
+original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1 below 85 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import hashlib
+import json
+import multiprocessing
+import os
+import py_compile
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any
+
+import pytest
+
+import mutants
+from mutants import Mutant
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+KEPT = ROOT / ".mutation"
+EQUIVALENT = ROOT / "tests" / "mutation" / "equivalent.toml"
+PACKAGES = ["progressive", "window", "multiway", "punctuated", "semistream", "join", "state", "estimate"]
+MODULES = ["matching.py", "arrow.py", "saturating.py", "runtime.py", "operator.py"]
+MUTATED = [f"watersmeet/{name}" for name in PACKAGES + MODULES]
+SUITES = ["unit", "conformance"]
+REQUIRED = 0.85
+LOADED = ["pytest", "hypothesis", "numpy", "pyarrow", "pyarrow.compute", "pyarrow.dataset", "pydantic", "pyspark.sql"]
+FORKS = multiprocessing.get_context("forkserver")  # each run of pytest is forked from a process that has loaded these
+FORKS.set_forkserver_preload(LOADED)
+MEMORY = 6 << 30  # a mutant that asks for more gets a MemoryError
+
+Tests = dict[str, dict[str, Any]]  # id -> seconds, and the functions it calls as "file:first line"
+
+
+# The tests
+
+
+def baseline() -> Tests:
+    """Every test of the suites with its time and the functions it calls; only files that changed are run again."""
+    kept = _read(KEPT / "baseline.json", {"source": "", "files": {}})
+    source = _digest(SOURCE.rglob("*.py"))
+    files: dict[str, Any] = kept["files"] if kept["source"] == source else {}
+    shared = _digest(file for file in (ROOT / "tests").rglob("*.py") if not file.name.startswith("test_"))
+    wanted = {}
+    for suite in SUITES:
+        for file in sorted((ROOT / "tests" / suite).rglob("test_*.py")):
+            wanted[file.relative_to(ROOT).as_posix()] = f"{shared}-{_digest([file])}"
+    stale = [file for file, digest in wanted.items() if files.get(file, {}).get("digest") != digest]
+    if stale:
+        print(f"baseline: {len(stale)} test files", flush=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            report = Path(scratch) / "report.json"
+            code = _pytest(stale, SOURCE, {"MUTATION_RECORD": str(report)}, seconds=3600)
+            if code != 0:
+                sys.exit(f"mutation: the tests do not pass without a mutation (pytest ended with {code}); see above")
+            recorded: Tests = json.loads(report.read_text())
+        for file in stale:
+            files[file] = {"digest": wanted[file], "tests": {}}
+        for test, facts in recorded.items():
+            files[test.split("::")[0]]["tests"][test] = facts
+        _write(KEPT / "baseline.json", {"source": source, "files": {file: files[file] for file in wanted}})
+    return {test: facts for file in wanted for test, facts in files[file]["tests"].items()}
+
+
+def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[str]:
+    """The tests that may notice a mutant, most likely ones first, within the budget of seconds."""
+    unit = mutant.file.split("/")[1].removesuffix(".py")
+    if mutant.function is not None:
+        place = f"{mutant.file}:{mutant.function}"
+        calling = [test for test, facts in tests.items() if place in facts["calls"]]
+    else:  # run at import: whoever uses the module, or else its package
+        for prefix in (f"{mutant.file}:", f"watersmeet/{unit}/"):
+            calling = [test for test, facts in tests.items() if any(call.startswith(prefix) for call in facts["calls"])]
+            if calling:
+                break
+
+    def rank(test: str) -> tuple[bool, bool, float]:
+        return (test != first, f"tests/unit/{unit}" not in test, tests[test]["seconds"])
+
+    taken, spent = [], 0.0
+    for test in sorted(calling, key=rank):
+        spent += tests[test]["seconds"]
+        if taken and spent > budget:
+            break
+        taken.append(test)
+    return taken
+
+
+def _pytest(arguments: Iterable[str], source: Path, environment: dict[str, str], seconds: float) -> int:
+    """pytest's exit code; negative if it used up its CPU seconds, or ten times as many waiting."""
+    process = FORKS.Process(target=_run_pytest, args=(list(arguments), str(source), environment, int(seconds)))
+    process.start()
+    process.join(10 * seconds)
+    if process.exitcode is None and process.pid is not None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+    return int(process.exitcode or 0)
+
+
+def _run_pytest(arguments: list[str], source: str, environment: dict[str, str], seconds: int) -> None:
+    """In a process of its own, forked from one that has loaded everything but the package."""
+    os.setsid()
+    os.nice(max(0, 10 - os.nice(0)))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.chdir(ROOT)
+    os.environ.update(environment)
+    sys.dont_write_bytecode = True
+    sys.path[:0] = [source, str(ROOT / "scripts")]
+    if "MUTATION_RECORD" not in environment:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+    options = ["-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "mutation_plugin"]
+    code = pytest.main([*options, "-m", "not spark", *arguments])
+    sys.stdout.flush()
+    os._exit(int(code))  # nothing that a test left behind may hold us up
+
+
+# The mutants
+
+
+class Results:
+    """What happened to each mutant so far: one JSON line each, the last one counts."""
+
+    def __init__(self, fresh: bool) -> None:
+        self.file = KEPT / "results.jsonl"
+        if fresh:
+            self.file.unlink(missing_ok=True)
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        self.all: dict[str, dict[str, Any]] = {each["id"]: each for each in map(json.loads, lines)}
+        self._lock = Lock()
+
+    def add(self, result: dict[str, Any]) -> None:
+        with self._lock, self.file.open("a") as out:
+            self.all[result["id"]] = result
+            out.write(json.dumps(result) + "\n")
+
+    def stands(self, mutant: Mutant, state: str) -> bool:
+        """Whether nothing has changed that could change the result."""
+        found = self.all.get(mutant.id)
+        if found is None:
+            return False
+        if found["killed"]:
+            return found["file"] == _digest([SOURCE / mutant.file])
+        return found["state"] == state
+
+
+def run(mutant: Mutant, tests: list[str], seconds: float, folder: Path) -> tuple[bool, str]:
+    """Whether the tests notice the mutant, and what did."""
+    if not tests:
+        return False, "no test calls it"
+    target, listed, killer = folder / "src" / mutant.file, folder / "tests.json", folder / "killer"
+    killer.unlink(missing_ok=True)
+    listed.write_text(json.dumps(tests))
+    target.write_text(mutants.source_of(SOURCE, mutant))
+    try:
+        files = sorted({test.split("::")[0] for test in tests})
+        environment = {"MUTATION_TESTS": str(listed), "MUTATION_KILLER": str(killer)}
+        code = _pytest(files, folder / "src", environment, seconds=30 + 5 * seconds)
+    finally:
+        shutil.copyfile(SOURCE / mutant.file, target)
+    if code == 0:
+        return False, f"{len(tests)} tests pass"
+    return True, killer.read_text() if killer.exists() else "out of time" if code < 0 else "does not load"
+
+
+def copy_of_source(folder: Path) -> Path:
+    """A folder with a copy of src, compiled so that a mutated file is noticed by its content, not by its time."""
+    shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder / "src", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    return folder
+
+
+def equivalents() -> dict[str, str]:
+    """Mutants that no test can notice, each with the reason."""
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
+    return {entry["id"]: entry["reason"] for entry in listed.get("equivalent", [])}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--count", type=int, default=220, help="mutants drawn")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests per mutant")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--only", default="", help="run only mutants whose file or id contains this; no verdict")
+    arguments = parser.parse_args()
+
+    KEPT.mkdir(exist_ok=True)
+    candidates = mutants.find(SOURCE, MUTATED)
+    excused = equivalents()
+    drawn = [each for each in mutants.sample(candidates, arguments.count, arguments.seed) if each.id not in excused]
+    drawn = [each for each in drawn if arguments.only in each.id or arguments.only in each.file]
+    tests = baseline()
+    results = Results(arguments.fresh)
+    state = _digest([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+    waiting = [mutant for mutant in drawn if not results.stands(mutant, state)]
+    print(
+        f"{len(candidates)} mutations, {len(drawn)} drawn with seed {arguments.seed}, {len(waiting)} to run", flush=True
+    )
+
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.jobs) as pool:
+        folders: SimpleQueue[Path] = SimpleQueue()
+        for job in range(arguments.jobs):
+            folders.put(copy_of_source(Path(scratch) / str(job)))
+
+        def one(mutant: Mutant) -> None:
+            folder = folders.get()
+            try:
+                last = results.all.get(mutant.id, {}).get("by")
+                selected = chosen(mutant, tests, arguments.budget, last)
+                killed, by = run(mutant, selected, sum(tests[test]["seconds"] for test in selected), folder)
+                digest = _digest([SOURCE / mutant.file])
+                results.add({"id": mutant.id, "killed": killed, "by": by, "file": digest, "state": state})
+                print(f"{'killed  ' if killed else 'SURVIVED'} {mutant} [{mutant.id}] by {by}", flush=True)
+            finally:
+                folders.put(folder)
+
+        list(pool.map(one, waiting))
+    return verdict(drawn, candidates, results, excused, partial=bool(arguments.only))
+
+
+def verdict(
+    drawn: list[Mutant], candidates: list[Mutant], results: Results, excused: dict[str, str], partial: bool
+) -> int:
+    """Print the survivors and the rate; the exit code."""
+    survivors = [mutant for mutant in drawn if not results.all[mutant.id]["killed"]]
+    print(f"\nSurvived ({len(survivors)}):")
+    for mutant in survivors:
+        print(f"  {mutant} [{mutant.id}]")
+    for gone in sorted(set(excused) - {mutant.id for mutant in candidates}):
+        print(f"  {EQUIVALENT.relative_to(ROOT)} lists {gone}, which no longer exists: remove it")
+    rate = 1 - len(survivors) / max(1, len(drawn))
+    print(f"\nKilled {len(drawn) - len(survivors)} of {len(drawn)} mutants: {rate:.1%} (required: {REQUIRED:.0%})")
+    return 0 if partial or rate >= REQUIRED else 1
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(file: Path, default: Any) -> Any:
+    return json.loads(file.read_text()) if file.exists() else default
+
+
+def _write(file: Path, value: Any) -> None:
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps(value))
+    beside.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

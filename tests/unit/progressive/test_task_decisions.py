@@ -1,0 +1,210 @@
+"""What an idle batch works on: each task is the best one by owed pairs and costs, counted again from the rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from watersmeet.arrow import hashes_of
+from watersmeet.operator import Operator, OperatorState, advance
+from watersmeet.operators import build
+from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.state.buckets import Buckets
+from watersmeet.state.space import MemorySpace
+from watersmeet.testing import Arrival, Outcome, batch_of, inner_join, make_plan, random_script, run_in_memory
+
+NAMES = ("left", "right")
+BUCKETS, PAGE_ROWS, FAN_IN, RANDOM, SEQUENTIAL = 3, 2, 3, 7.0, 2.0
+
+
+@dataclass
+class Bucket:
+    """A bucket of one input: arrival batches in memory; on disk (arrival, departure) of rows, and pages per run."""
+
+    memory: list[int]
+    disk: list[tuple[int, int]]
+    pages: list[int]
+
+
+def contents(saved: OperatorState) -> dict[tuple[int, int], Bucket]:
+    """What a saved state holds, while no md-task has run: what a spilled row is owed says when it came."""
+    buckets = Buckets(BUCKETS)
+    found = {(index, bucket): Bucket([], [], []) for index in (0, 1) for bucket in range(BUCKETS)}
+    for run in saved.runs:
+        index = NAMES.index(run.label)
+        if run.tier == "resident":
+            for table in run.parts:
+                for bucket, came in zip(buckets.of(hashes_of(table)), table.column("_ats").to_pylist(), strict=True):
+                    found[index, int(bucket)].memory.append(came)
+            continue
+        for bucket in range(BUCKETS):
+            pages = list(run.read(bucket))
+            if pages:
+                found[index, bucket].pages.append(len(pages))
+            for page in pages:
+                rows = zip(page.column("_owed").to_pylist(), page.column("_dts").to_pylist(), strict=True)
+                found[index, bucket].disk += list(rows)
+    return found
+
+
+def candidates(held: dict[tuple[int, int], Bucket]) -> dict[tuple[str, str | None, int], tuple[int, float]]:
+    """Each task with the pairs it is owed and its cost."""
+    tasks: dict[tuple[str, str | None, int], tuple[int, float]] = {}
+    for bucket in range(BUCKETS):
+        sides = held[0, bucket], held[1, bucket]
+        for index in (0, 1):
+            mine, other = sides[index], sides[1 - index]
+            owed = sum(left < came for came in mine.memory for _, left in other.disk)
+            runs, pages = len(other.pages), sum(other.pages)
+            tasks["md", NAMES[index], bucket] = owed, runs * RANDOM + (pages - runs) * SEQUENTIAL
+        owed = sum(b[1] < a[0] or a[1] < b[0] for a in sides[0].disk for b in sides[1].disk)
+        passes = max(1, *(math.ceil(math.log(max(1, len(side.pages)), FAN_IN) - 1e-9) for side in sides))
+        tasks["dd", None, bucket] = owed, 2 * RANDOM * sum(sum(side.pages) for side in sides) * passes
+    return {name: task for name, task in tasks.items() if task[0]}
+
+
+def after_arrivals(seed: int, policy: str, **settings: object) -> tuple[Operator, list[Arrival], float]:
+    """A join that has flushed and never been idle, its script, and the share of pairs of a bucket that matched."""
+    script = random_script(seed, batches=9, batch_rows=9, keys=15, idle_share=0, end=False)
+    options = ProgressiveOptions(
+        policy=policy, memory_rows=14, buckets=BUCKETS, page_rows=PAGE_ROWS, flush_share=0.1,
+        random_page_cost=RANDOM, sequential_page_cost=SEQUENTIAL, **{"idle_pages": 10**6, "fan_in": FAN_IN, **settings},
+    )  # fmt: skip
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    operator = build(plan, MemorySpace())
+    met = results = 0
+    for number, arrival in enumerate(script):
+        before = contents(operator.save())
+        batch = batch_of(plan, number, arrival)
+        results += sum(table.num_rows for table in advance(operator, batch))
+        buckets = Buckets(BUCKETS)
+        came = [[0] * BUCKETS, [0] * BUCKETS]
+        for index, name in enumerate(NAMES):
+            table = batch.rows[name].drop_null()
+            for bucket in buckets.of(hashes_of(table)):
+                came[index][int(bucket)] += 1
+        for bucket in range(BUCKETS):
+            held = [len(before[index, bucket].memory) for index in (0, 1)]
+            met += (held[0] + came[0][bucket]) * (held[1] + came[1][bucket]) - held[0] * held[1]
+    return operator, script, max(results, 1) / max(met, 1)
+
+
+def idle(operator: Operator, batches: int, later: int) -> list[dict[str, object]]:
+    """The tasks of an idle batch."""
+    list(advance(operator, batch_of(operator.plan, batches, Arrival(time=later * 1_000_000))))
+    return [event for event in operator.metrics.events if event["kind"].endswith("_task")]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("policy", ["rpj", "rpj-md", "rpj-dd"])
+def test_the_task_with_the_highest_output_rate_comes_first(policy: str, seed: int) -> None:
+    operator, script, probability = after_arrivals(seed, policy)
+    tasks = candidates(contents(operator.save()))
+    tasks = {name: task for name, task in tasks.items() if policy in ("rpj", f"rpj-{name[0]}")}
+    assert tasks
+    merged: set[int] = set()  # buckets whose runs on disk have changed since
+    for event in idle(operator, len(script), 20):
+        name = (event["kind"].removesuffix("_task"), event["input"], event["bucket"])
+        owed, cost = tasks.pop(name, (0, 0.0))
+        if event["bucket"] not in merged:
+            assert event["expected"] == pytest.approx(owed * probability)
+            assert event["cost"] == pytest.approx(cost)
+        better = [
+            other for other, (pairs, price) in tasks.items()
+            if other[2] not in merged and pairs * probability / price > event["expected"] / event["cost"] * (1 + 1e-9)
+        ]  # fmt: skip
+        assert better == []
+        if name[0] == "dd":
+            merged.add(event["bucket"])
+    assert tasks == {}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_xjoin_takes_the_largest_bucket_in_memory(seed: int) -> None:
+    operator, script, _ = after_arrivals(seed, "xjoin")
+    held = contents(operator.save())
+    owing = [(name[1], name[2]) for name in candidates(held) if name[0] == "md"]
+    owing.sort(key=lambda task: (-len(held[NAMES.index(task[0]), task[1]].memory), NAMES.index(task[0]), task[1]))
+    assert [(event["input"], event["bucket"]) for event in idle(operator, len(script), 20)] == owing
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hmj_takes_bucket_after_bucket(seed: int) -> None:
+    operator, script, _ = after_arrivals(seed, "hmj")
+    owing = [name[2] for name in candidates(contents(operator.save())) if name[0] == "dd"]
+    assert [event["bucket"] for event in idle(operator, len(script), 20)] == owing
+    for run in operator.save().runs:  # a merged run names all batches of its rows
+        if run.tier == "spilled":
+            pages = [page for bucket in range(BUCKETS) for page in run.read(bucket)]
+            assert run.newest == max(left for page in pages for left in page.column("_dts").to_pylist())
+            assert run.oldest <= min(came for page in pages for came in page.column("_owed").to_pylist())
+
+
+def test_an_md_task_reads_the_other_inputs_pages_and_no_more_than_a_batch_may() -> None:
+    operator, script, _ = after_arrivals(3, "rpj-md", idle_pages=1)
+    held = contents(operator.save())
+    for later in range(20, 30):
+        events = idle(operator, len(script) + later, later)
+        if not events:
+            break
+        assert len(events) == 1  # the first task uses up the page
+        other = 1 - NAMES.index(events[0]["input"])
+        assert events[0]["pages"] == sum(held[other, events[0]["bucket"]].pages) == operator.metrics.counters["pages"]
+    else:
+        pytest.fail("the md-tasks never end")
+
+
+@pytest.mark.parametrize(("fan_in", "again"), [(50, False), (2, True)])
+def test_the_clean_up_reads_each_page_once_if_the_runs_can_be_merged_at_once(fan_in: int, again: bool) -> None:
+    operator, script, _ = after_arrivals(5, "rpj", fan_in=fan_in)
+    saved = operator.save()
+    held, slices, pages = (
+        contents(saved),
+        BUCKETS * sum(len(run.parts) for run in saved.runs if run.tier == "resident"),
+        0,
+    )
+    for bucket in range(BUCKETS):
+        left, right = held[0, bucket], held[1, bucket]
+        if (left.disk and (right.disk or right.memory)) or (right.disk and left.memory):
+            pages += sum(left.pages) + sum(right.pages)
+    list(advance(operator, batch_of(operator.plan, len(script), Arrival(time=0, ended=frozenset(NAMES)))))
+    read = operator.metrics.counters["pages"] - slices  # what is in memory is handed over a slice at a time
+    assert (read > pages) == again
+
+
+def finished(script: list[Arrival], **settings: object) -> Outcome:
+    options = ProgressiveOptions(buckets=1, page_rows=1, idle_pages=0, **settings)
+    return run_in_memory(make_plan(options.operator, options=options.identity(), tuning=options.tuning()), script)
+
+
+@pytest.mark.parametrize(("memory_rows", "passes"), [(40, False), (32, False), (24, True)])
+def test_the_clean_up_merges_as_many_runs_as_a_quarter_of_the_budget_has_pages(memory_rows: int, passes: bool) -> None:
+    """Every batch of the left input is flushed. A quarter of 32 rows is 8 pages of a row: 4 runs of each input."""
+    left = [[(key, 100 * batch + key, "") for key in range(memory_rows // 2 + 1)] for batch in range(4)]
+    script = [Arrival({"left": rows, "right": []}, time=number) for number, rows in enumerate(left)]
+    script.append(Arrival({"left": [], "right": [(0, 9, "")]}, time=9))
+    script.append(Arrival(time=10, ended=frozenset(NAMES)))
+    outcome = finished(script, policy="xjoin", flush="all", fan_in=2, memory_rows=memory_rows)
+    assert outcome.rows == inner_join(script)
+    assert outcome.operator is not None
+    spilled = sum(len(rows) for rows in left) + 1  # pages of a row each
+    assert (outcome.operator.metrics.counters["pages"] > spilled) == passes
+
+
+def test_the_clean_up_takes_steps_of_a_quarter_of_the_budget() -> None:
+    """Every key matches, so every step gives a table: 2,000 rows on disk in steps of at most 100 rows of an input."""
+    rows = [[(100 * batch + i, 100 * batch + i, "") for i in range(100)] for batch in range(10)]
+    script = [Arrival({"left": some, "right": []}, time=number) for number, some in enumerate(rows)]
+    script += [Arrival({"left": [], "right": some}, time=10 + number) for number, some in enumerate(rows)]
+    options = ProgressiveOptions(policy="xjoin", flush="all", buckets=1, page_rows=5, idle_pages=0, memory_rows=400)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    operator = build(plan, MemorySpace())
+    for number, arrival in enumerate(script):
+        list(advance(operator, batch_of(plan, number, arrival)))
+    end = Arrival(time=100, ended=frozenset(NAMES))
+    tables = [table.num_rows for table in advance(operator, batch_of(plan, len(script), end))]
+    assert sum(tables) == operator.metrics.counters["results_cleanup"] > 500
+    assert max(tables) <= 100
+    assert len(tables) <= 60

@@ -1,0 +1,30 @@
+"""Which versions of a master table must stay: the oldest that any partition of any join may still read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from watersmeet.runtime import run_batch
+from watersmeet.semistream.master_registry import Registration, lowest_needed
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import register_join
+from watersmeet.testing import Arrival, batch_of
+from watersmeet.testing.masters import semi_stream_plan, write_master
+
+
+def test_the_oldest_version_that_rows_wait_for_is_needed(tmp_path: Path) -> None:
+    master, state = str(tmp_path / "master"), StateDir(tmp_path / "state")
+    for version in (1, 2, 3):
+        assert write_master(master, [(key, version, "") for key in range(6)], chunk_rows=1) == version
+    plan = semi_stream_plan(master, {}, {"max_delay": 4, "idle_chunks": 0, "version": 2})
+    state.create()
+    register_join("semi_stream_join", state, plan)
+    registration = Registration(str(state.root), 2)
+    assert lowest_needed(registration) == 2  # it has not started: it begins with that version
+    rows = {"stream": [(key, 0, "") for key in range(6)]}
+    list(run_batch(plan, state, 0, batch_of(plan, 0, Arrival(rows)), attempt="0"))
+    list(run_batch(plan, state, 0, batch_of(plan, 1, Arrival(rows, signals=(3,))), attempt="0"))
+    assert lowest_needed(registration) == 2
+    for number in range(2, 9):
+        list(run_batch(plan, state, 0, batch_of(plan, number, Arrival(rows)), attempt="0"))
+    assert lowest_needed(registration) == 3
