@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, numpy_of, times_of
+from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
 from watersmeet.state.marks import Marks
-from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole, column_of
+from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole
 from watersmeet.state.rules import Horizon, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
@@ -216,7 +216,7 @@ class RowStore:
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
         if flag != DEAD:
-            rows = rows[~numpy_of(part.table.column(column_of(flag))).astype(np.bool_)[rows]]
+            rows = rows[~part.written[flag][rows]]
         return self.marks[flag].add(part.run, rows, part.hashes, part.base)
 
     def side(self, run: Run, name: str, make: Callable[[], pa.Table]) -> pa.Table:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -164,7 +165,8 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What the store and its layout know of the run, where it is not what it is by default."""
-        return {name: value for name in FACTS if (value := getattr(self, name)) != getattr(Run, name)}
+        facts = zip(FACTS, _facts(self), _DEFAULTS, strict=True)
+        return {name: value for name, value, default in facts if value != default}
 
     def digest(self) -> list[Any]:
         """What two equal runs have in common, whatever the order of rows with equal hashes."""
@@ -178,7 +180,7 @@ class Run:
             self.hash_sum,
             [[share.bucket, share.pages, share.rows] for share in self.shares],
             self.live,
-            [getattr(self, name) for name in FACTS],
+            _facts(self),
         ]
 
 
@@ -204,6 +206,8 @@ class InMemory:
 
 # What a store and its layout know of a run besides its rows.
 FACTS = ("id", "level", "order", "slot", "width", "time_from", "time_to", "keys", "spent")
+_facts = attrgetter(*FACTS)
+_DEFAULTS = _facts(Run)
 
 
 def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **facts: Any) -> Run:
