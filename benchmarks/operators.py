@@ -187,6 +187,7 @@ def measure(name: str, rows: int, count: int) -> Iterator[tuple[float, int, int]
         plan, directory = work.plan(rows, count, f"{folder}/master"), StateDir(f"{folder}/state")
         batches = list(work.batches(plan, rows, count))
         owed, got, known = expected(work, batches, rows), 0, set[str]()
+        warm_up(work, plan, StateDir(f"{folder}/warm"))
         gc.collect()
         gc.freeze()
         for batch in batches:
@@ -198,6 +199,13 @@ def measure(name: str, rows: int, count: int) -> Iterator[tuple[float, int, int]
             known, got = there, got + results
         if got != owed:
             sys.exit(f"{name}: {got:,} results, expected {owed:,}")
+
+
+def warm_up(work: Workload, plan: JoinPlan, directory: StateDir) -> None:
+    """A few small batches, so that what is imported when it is first used is not measured."""
+    for batch in work.batches(plan, 10, SPAN + 2):
+        for _ in run_batch(plan, directory, 0, batch):
+            pass
 
 
 def serve(name: str, rows: int, count: int) -> None:

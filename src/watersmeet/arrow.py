@@ -146,7 +146,7 @@ def times_of(table: pa.Table, column: str) -> Times:
         array = array.view(pa.int64())
     elif pa.types.is_date(array.type):
         return scaled(numpy_of(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64())), DAY)
-    else:
+    elif array.type != pa.int64():
         array = array.cast(pa.int64())
     return numpy_of(array)
 

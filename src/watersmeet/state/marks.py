@@ -61,6 +61,11 @@ class Marks:
         return self._counts.get(run.id, 0)
 
     @property
+    def total(self) -> int:
+        """How many rows of all runs are marked."""
+        return sum(self._counts.values())
+
+    @property
     def nbytes(self) -> int:
         """Bytes held."""
         fresh = sum(rows.nbytes for pieces in self._fresh.values() for rows in pieces)
@@ -139,9 +144,9 @@ class Marks:
             self._pieces.append(_piece(np.concatenate(parts)))
         while len(self._pieces) > 1 and 2 * self._pieces[-1].rows >= self._pieces[-2].rows:
             self._merge(2)
-        for number, run in runs.items():
-            if FOLD * self._logged(number) > run.stored_rows:
-                self._fold(run)
+        for number in self._counts.keys() & runs.keys():
+            if FOLD * self._logged(number) > runs[number].stored_rows:
+                self._fold(runs[number])
         logged = sum(self._logged(number) for number in self._counts)
         if sum(piece.rows for piece in self._pieces) > 2 * logged:  # mostly of runs that are gone or have a bitmap
             self._merge(len(self._pieces))

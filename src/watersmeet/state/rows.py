@@ -98,7 +98,7 @@ class RowStore:
         self._side: dict[tuple[int, str], SideTable] = {}
         self._next = 0
         self._ruled = 0  # rows that have left by the rule and are still in a run
-        self._offsets: dict[int, Counts] = {}
+        self._offsets: dict[int, list[int]] = {}
 
     # -- how much there is
 
@@ -114,12 +114,12 @@ class RowStore:
     @property
     def resident(self) -> list[Run]:
         """The runs in memory, oldest first."""
-        return [run for run in self.runs if run.tier == "resident"]
+        return [run for run in self._runs.values() if run.tier == "resident"]
 
     @property
     def spilled(self) -> list[Run]:
         """The runs on disk, oldest first."""
-        return [run for run in self.runs if run.tier == "spilled"]
+        return [run for run in self._runs.values() if run.tier == "spilled"]
 
     def alive(self, run: Run) -> int:
         """The rows of a run that are not marked as dead."""
@@ -128,7 +128,7 @@ class RowStore:
     @property
     def rows(self) -> int:
         """Rows in memory and on disk."""
-        return sum(self.alive(run) for run in self.runs) - self._ruled
+        return sum(run.rows for run in self._runs.values()) - self.marks[DEAD].total - self._ruled
 
     held = rows
 
@@ -408,9 +408,8 @@ class RowStore:
             written += self._apply(merge)
         while self.merges_spilled and (merge := self.layout.due(self.spilled, self.alive)):
             written += self._apply(merge)
-        numbered = {run.id: run for run in self.runs}
         for marks in self.marks.values():
-            marks.settle(numbered)
+            marks.settle(self._runs)
         return written
 
     def _may_have_dead(self, run: Run) -> bool:
@@ -524,10 +523,9 @@ class RowStore:
         """Where a bucket lies in a run; nothing if it is empty or was taken."""
         assert self.buckets is not None
         if run.id not in self._offsets:
-            self._offsets[run.id] = self.buckets.offsets(run.hashes)
-        start, stop = (int(at) for at in self._offsets[run.id][bucket : bucket + 2])
-        there = run.live is None or any(low <= start < high for low, high in run.live)
-        return [(start, stop)] if start < stop and there else []
+            self._offsets[run.id] = self.buckets.offsets(run.hashes).tolist()
+        start, stop = self._offsets[run.id][bucket : bucket + 2]
+        return [(start, stop)] if start < stop and run.has(start) else []
 
     # -- state
 

@@ -18,10 +18,12 @@ A run carries what must be known without reading it: rows, bytes, the batches it
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
+from sys import maxsize
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -120,12 +122,19 @@ class Run:
         """The hash column."""
         return hashes_of(self.table)
 
+    def has(self, row: int) -> bool:
+        """Whether a row of the file is still there."""
+        if self.live is None:
+            return True
+        at = bisect_right(self.live, (row, maxsize)) - 1
+        return at >= 0 and row < self.live[at][1]
+
     @cached_property
     def places(self) -> dict[int, Place]:
         """Where each bucket of a spilled run is; buckets that were dropped are not."""
         found, page, start = {}, 0, 0
         for share in self.shares:
-            if self.live is None or any(low <= start < high for low, high in self.live):
+            if self.has(start):
                 found[share.bucket] = Place(range(page, page + share.pages), start, share.rows)
             page, start = page + share.pages, start + share.rows
         return found
