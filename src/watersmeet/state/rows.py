@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, times_of
+from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
@@ -289,6 +289,14 @@ class RowStore:
             for start, stop in self._range(run, bucket)
         ]
 
+    def bucket_bytes(self) -> Counts:
+        """Bytes in memory, per bucket."""
+        found = np.zeros_like(self.bucket_rows)
+        for run in self.resident:
+            edges = self._edges(run)
+            found += stretch_bytes(run.table, edges) * np.array([run.has(start) for start in edges[:-1]])
+        return found
+
     def take(self, buckets: Sequence[int]) -> dict[int, list[pa.Table]]:
         """Move the rows of some buckets out of memory; they are held, and the caller stores them elsewhere.
 
@@ -519,12 +527,16 @@ class RowStore:
         gone = {run.id for run in runs}
         self._side = {key: table for key, table in self._side.items() if key[0] not in gone}
 
-    def _range(self, run: Run, bucket: int) -> list[tuple[int, int]]:
-        """Where a bucket lies in a run; nothing if it is empty or was taken."""
+    def _edges(self, run: Run) -> list[int]:
+        """Where the buckets of a run begin; one more entry than buckets."""
         assert self.buckets is not None
         if run.id not in self._offsets:
             self._offsets[run.id] = self.buckets.offsets(run.hashes).tolist()
-        start, stop = self._offsets[run.id][bucket : bucket + 2]
+        return self._offsets[run.id]
+
+    def _range(self, run: Run, bucket: int) -> list[tuple[int, int]]:
+        """Where a bucket lies in a run; nothing if it is empty or was taken."""
+        start, stop = self._edges(run)[bucket : bucket + 2]
         return [(start, stop)] if start < stop and run.has(start) else []
 
     # -- state

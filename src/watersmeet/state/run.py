@@ -29,7 +29,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of
+from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of, stretch_bytes
 from watersmeet.state.buckets import Buckets
 
 Tier = Literal["resident", "spilled"]
@@ -159,7 +159,8 @@ class Run:
         rows = sum(stop - start for start, stop in live)
         left = replace(self, live=live, rows=rows)
         if self.tier == "resident":
-            return replace(left, nbytes=sum(data_bytes(part) for part in left.parts))
+            edges = [edge for bounds in live for edge in bounds]
+            return replace(left, nbytes=int(stretch_bytes(self.table, edges)[::2].sum()) if live else 0)
         return replace(left, nbytes=self.nbytes * rows // self.rows if self.rows else 0)
 
     def without_bucket(self, bucket: int) -> Run:
