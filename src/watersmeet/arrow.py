@@ -146,7 +146,7 @@ def times_of(table: pa.Table, column: str) -> Times:
         array = array.view(pa.int64())
     elif pa.types.is_date(array.type):
         return scaled(numpy_of(array.cast(pa.date32()).view(pa.int32()).cast(pa.int64())), DAY)
-    else:
+    elif array.type != pa.int64():
         array = array.cast(pa.int64())
     return numpy_of(array)
 
@@ -219,6 +219,27 @@ def _array_bytes(array: pa.Array) -> int:
     if pa.types.is_null(kind):
         return 0
     return bitmap + (count * int(kind.bit_width) + 7) // 8
+
+
+def stretch_bytes(table: pa.Table, bounds: Sequence[int] | Indices) -> Indices:
+    """The `data_bytes` of the stretches of a table between every two consecutive bounds, without cutting it up.
+
+    >>> stretch_bytes(pa.table({"a": [1, 2, 3], "b": ["x", "yy", None]}), [0, 1, 1, 3]).tolist()
+    [13, 0, 27]
+    """
+    edges = np.asarray(bounds, np.int64)
+    return sum((_stretches(one_chunk(column), edges) for column in table.columns), np.zeros(len(edges) - 1, np.int64))
+
+
+def _stretches(array: pa.Array, edges: Indices) -> Indices:
+    kind, counts = array.type, np.diff(edges)
+    if not array.null_count and pa.types.is_primitive(kind):
+        return (counts * kind.bit_width + 7) // 8
+    if not array.null_count and len(array) and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+        return 4 * counts + np.diff(offsets[edges])
+    slices = (array.slice(start, count) for start, count in zip(edges[:-1].tolist(), counts.tolist(), strict=True))
+    return np.array([_array_bytes(piece) for piece in slices], np.int64)
 
 
 def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -45,10 +45,11 @@ class Emitter:
         arrays = []
         for column in self.columns:
             table = taken[column.input][0] if column.input in taken else None
-            if table is None or column.column not in table.column_names:
+            at = -1 if table is None else table.schema.get_field_index(column.column)
+            if table is None or at < 0:
                 arrays.append(pa.nulls(count, column.field.type))
                 continue
-            values = gather(table.column(column.column), wanted[column.input])
+            values = gather(table.column(at), wanted[column.input])
             arrays.append(values if values.type == column.field.type else values.cast(column.field.type))
         if not arrays:  # an output of no columns still has a number of rows
             return pa.table({"_": pa.nulls(count)}).select([])

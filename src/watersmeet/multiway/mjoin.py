@@ -94,7 +94,7 @@ class MJoin(Operator):
         if self.window is None:
             return RowStore(spec.name, spec.schema, HashTiers(lag=index), self.space, self.accounts)
         column = self.options.time[spec.name]
-        layout = TimeSlices(span=self.window, share=SLICES)
+        layout = TimeSlices(span=self.window, share=SLICES, whole=True)
         return RowStore(spec.name, spec.schema, layout, self.space, self.accounts, time=column, rule=Horizon(column))
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
@@ -252,7 +252,7 @@ class MJoin(Operator):
         name = self.names[index]
         store, horizon = self.stores[name], self.clock.horizon(name, others)
         assert isinstance(store.layout, TimeSlices)
-        store.layout.bound = self.clock.bound(name)
+        store.layout.bound = self.clock.newest.get(name)  # a batch goes where its newest row does
         useful, gone = expire(store, horizon, times_of(buffer, self._time(index)), late)
         self.metrics.count(f"runs_expired.{name}", len(gone))
         return buffer if useful.all() else buffer.filter(pa.array(useful)).combine_chunks()

@@ -219,10 +219,7 @@ class BudgetedJoin(BinaryJoin):
 
     def _bucket_sizes(self, store: RowStore) -> npt.NDArray[np.int64]:
         """What each bucket holds in memory, in the unit of the budget."""
-        if self.in_rows:
-            return store.bucket_rows
-        parts = (store.bucket(bucket) for bucket in range(self.buckets.count))
-        return np.array([sum(data_bytes(part.table) for part in found) for found in parts], np.int64)
+        return store.bucket_rows if self.in_rows else store.bucket_bytes()
 
     def _leaving(self, index: int, victims: list[Victim], sizes: npt.NDArray[np.int64]) -> dict[int, list[pa.Table]]:
         """Take victims' rows out of memory; what they are owed is from now on owed by dd-tasks."""

@@ -11,7 +11,7 @@ While nothing waits (and nothing else is wanted from the table) the steps stand 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,8 @@ from watersmeet.state.side_table import SideTable
 
 ENTRY = "_entry"  # the step at which a waiting row entered
 MATCHED, SEEN = "matched", "seen"
+
+Found = list[tuple[Part, dict[str, list[Indices]]]]  # parts of the waiting rows, and what steps found, by flag
 
 
 class MeshGeneration(Generation):
@@ -65,11 +67,16 @@ class MeshGeneration(Generation):
 
     def read_more(self, chunks: int, batch: int) -> Iterator[pa.Table]:
         """So many steps, as long as anybody wants them; then the rows that have been joined with every chunk leave."""
+        found: Found = [(part, {flag: [] for flag in self.waiting.flags}) for part in self.waiting.parts()]
         for _ in range(chunks):
             if not self._is_wanted():
                 break
-            yield from self._step()
-        yield from self._finish(batch)
+            yield from self._step(found)
+        for part, flagged in found:
+            for flag, rows in flagged.items():
+                if rows:
+                    self.waiting.mark(part, flag, np.concatenate(rows))
+        yield from self._finish([part for part, _ in found], batch)
 
     def relieve(self, excess: int, batch: int) -> Iterator[pa.Table]:
         """As many steps as it takes until enough of the oldest rows have left."""
@@ -87,20 +94,23 @@ class MeshGeneration(Generation):
     def _is_wanted(self) -> bool:
         return any(self.step - (run.time_to or 0) < self.table.count for run in self.waiting.runs)
 
-    def _step(self) -> Iterator[pa.Table]:
+    def _step(self, found: Found) -> Iterator[pa.Table]:
         """Read the next chunk; every row that waits is joined with it."""
         number = self.step % self.table.count
         chunk = self.read(number)
         have = hashes_of(chunk)
-        for part in self.waiting.parts():
+        for part, flagged in found:
+            if self.step - (part.run.time_to or 0) >= self.table.count:
+                continue
             for i, j in match_blocks(part.hashes, have):
                 present = self.step - part.times[i] < self.table.count
                 alive = part.alive(i)
                 present = present if alive is None else present & alive
                 i, j = i[present], j[present]
                 same = equal_keys(part.table, i, chunk, j)
-                self.mark(part, SEEN, i)
-                self.mark(part, MATCHED, i[same])
+                for flag, rows in ((SEEN, i), (MATCHED, i[same])):
+                    if flag in flagged:
+                        flagged[flag].append(rows)
                 if same.any():
                     yield self.pairs(part.table, i[same], chunk, j[same])
         self.passes(chunk, number)
@@ -114,9 +124,9 @@ class MeshGeneration(Generation):
     def passes(self, chunk: pa.Table, number: int) -> None:
         """A chunk goes by: for what a subclass wants from it."""
 
-    def _finish(self, batch: int) -> Iterator[pa.Table]:
+    def _finish(self, parts: Sequence[Part], batch: int) -> Iterator[pa.Table]:
         """Rows that have been joined with every chunk leave."""
-        for part in list(self.waiting.parts()):
+        for part in parts:
             if self.step - (part.run.time_from or 0) < self.table.count:
                 continue
             rows = np.flatnonzero(self.step - part.times >= self.table.count)

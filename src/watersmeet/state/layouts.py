@@ -14,6 +14,8 @@
                    runs      [ one run  ] [ one run  ] [a][b][ c ]     merged into one when a slice is closed
                    horizon         ^ slice 3 is partly expired
 
+               with `whole` a batch is not cut: its run belongs to the slice of its newest row
+
 `FewRuns`      a bounded number of runs: for rows that soon leave again
 
 No merge makes a run of more than MAX_ROWS: beyond that the number of runs grows by one for each MAX_ROWS rows of state,
@@ -180,6 +182,7 @@ class TimeSlices:
     bound: int | None = None
     closed: int = field(default=1 << 16, repr=False)  # the level of the one run of a closed slice
     most_per_batch: int = 16  # a batch that spans more slices gets wider ones
+    whole: bool = False  # fewer runs, in exchange for a few rows that are held somewhat longer
     dead_share: int = 4  # dead rows are rewritten away when they are more than one in so many of the live ones
     tiers: HashTiers = field(default_factory=HashTiers)
 
@@ -195,6 +198,9 @@ class TimeSlices:
         assert times is not None
         first, last = int(times.min()), int(times.max())
         width = self.width
+        if self.whole:
+            yield {"slot": last // width, "width": width}, rows
+            return
         while last // width - first // width >= self.most_per_batch or 2 * width < self.advance:
             width *= 2
         if first // width == last // width:

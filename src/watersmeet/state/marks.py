@@ -4,6 +4,8 @@
               long as the one before it is merged with it, so there are O(log marks) pieces
     bitmap    a bit per row, for a run of which more than one row in 32 is marked: from there on the log would be longer
 
+A batch that asks for many rows of a run unfolds its marks into a byte per row, for as long as the batch lasts.
+
 A batch writes what it marked and little more, however many rows are stored: bitmaps alone would be rewritten for one
 mark (1.25 MB a batch for ten million rows), a log alone would grow without end. Row numbers of one attempt mean nothing
 to another, because rows with equal hashes may stand in another order. So digests see only how many rows of a run are
@@ -27,6 +29,8 @@ Mask = npt.NDArray[np.bool_]
 
 # With more marks than one in FOLD rows a bitmap is smaller than the log.
 FOLD = 32
+# To unfold the marks of so many rows costs about as much as to look one row up in the log.
+UNFOLD = 64
 _COLUMN, _BITS = "_marked", "_bits"
 
 
@@ -48,16 +52,23 @@ class Marks:
         self._sums: dict[int, int] = {}
         self._bitmaps: dict[int, SideTable] = {}
         self._pieces: list[SideTable] = []
-        self._fresh: dict[int, Indices] = {}  # marks of this batch, ascending
+        self._fresh: dict[int, list[Indices]] = {}  # marks of this batch, each piece ascending
+        self._unfolded: dict[int, Mask] = {}
+        self._asked: dict[int, int] = {}  # rows looked up in this batch
 
     def count(self, run: Run) -> int:
         """How many rows of a run are marked."""
         return self._counts.get(run.id, 0)
 
     @property
+    def total(self) -> int:
+        """How many rows of all runs are marked."""
+        return sum(self._counts.values())
+
+    @property
     def nbytes(self) -> int:
         """Bytes held."""
-        fresh = sum(rows.nbytes for rows in self._fresh.values())
+        fresh = sum(rows.nbytes for pieces in self._fresh.values() for rows in pieces)
         return fresh + sum(table.nbytes for table in [*self._bitmaps.values(), *self._pieces])
 
     def add(self, run: Run, rows: Indices, hashes: Hashes, base: int = 0) -> Indices:
@@ -71,8 +82,13 @@ class Marks:
             rows = rows[~self.test(run, rows + base)]
         if not len(rows):
             return rows
-        known = self._fresh.get(run.id)
-        self._fresh[run.id] = rows + base if known is None else np.union1d(known, rows + base)
+        pieces = self._fresh.setdefault(run.id, [])
+        pieces.append(rows + base)
+        if run.id in self._unfolded:
+            self._unfolded[run.id][pieces[-1]] = True
+        else:
+            while len(pieces) > 1 and 2 * len(pieces[-1]) >= len(pieces[-2]):
+                pieces[-2:] = [np.sort(np.concatenate(pieces[-2:]), kind="stable")]
         self._counts[run.id] = self._counts.get(run.id, 0) + len(rows)
         marked = int(hashes[rows].sum(dtype=np.uint64))
         self._sums[run.id] = (self._sums.get(run.id, 0) + marked) % (1 << 64)
@@ -83,6 +99,9 @@ class Marks:
         found: Mask = np.zeros(len(rows), np.bool_)
         if run.id not in self._counts or not len(rows):
             return found
+        self._asked[run.id] = self._asked.get(run.id, 0) + len(rows)
+        if run.id in self._unfolded or UNFOLD * self._asked[run.id] > run.stored_rows:
+            return self._all(run)[rows]
         bits = self._bits(run.id)
         if bits is not None:
             found |= (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & np.uint8(1) > 0
@@ -93,11 +112,17 @@ class Marks:
 
     def rows(self, run: Run) -> Indices:
         """All marked rows of a run, ascending."""
-        found = list(self._logs(run.id))
-        bits = self._bits(run.id)
-        if bits is not None:
-            found.append(np.flatnonzero(np.unpackbits(bits, bitorder="little")))
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return np.flatnonzero(self._all(run))
+
+    def _all(self, run: Run) -> Mask:
+        """A byte for each row of a run."""
+        if run.id not in self._unfolded:
+            bits, rows = self._bits(run.id), run.stored_rows
+            mask = np.zeros(rows, np.uint8) if bits is None else np.unpackbits(bits, count=rows, bitorder="little")
+            for log in self._logs(run.id):
+                mask[log] = 1
+            self._unfolded[run.id] = mask.view(np.bool_)
+        return self._unfolded[run.id]
 
     def forget(self, runs: Iterable[Run]) -> None:
         """The runs are gone, and their marks with them."""
@@ -106,24 +131,26 @@ class Marks:
             self._sums.pop(run.id, None)
             self._bitmaps.pop(run.id, None)
             self._fresh.pop(run.id, None)
+            self._unfolded.pop(run.id, None)
 
     def settle(self, runs: Mapping[int, Run]) -> None:
         """The end of a batch: its marks become a piece of the log, long logs become bitmaps."""
         if self._fresh:
-            parts = [(np.uint64(number) << np.uint64(32)) | rows.astype(np.uint64) for number, rows in self._sorted()]
+            parts = [
+                (np.uint64(number) << np.uint64(32)) | np.sort(np.concatenate(pieces), kind="stable").astype(np.uint64)
+                for number, pieces in sorted(self._fresh.items())
+            ]
             self._fresh = {}
             self._pieces.append(_piece(np.concatenate(parts)))
         while len(self._pieces) > 1 and 2 * self._pieces[-1].rows >= self._pieces[-2].rows:
             self._merge(2)
-        for number, run in runs.items():
-            if FOLD * self._logged(number) > run.stored_rows:
-                self._fold(run)
+        for number in self._counts.keys() & runs.keys():
+            if FOLD * self._logged(number) > runs[number].stored_rows:
+                self._fold(runs[number])
         logged = sum(self._logged(number) for number in self._counts)
         if sum(piece.rows for piece in self._pieces) > 2 * logged:  # mostly of runs that are gone or have a bitmap
             self._merge(len(self._pieces))
-
-    def _sorted(self) -> list[tuple[int, Indices]]:
-        return sorted(self._fresh.items())
+        self._unfolded, self._asked = {}, {}
 
     def _logged(self, number: int) -> int:
         """Marks of a run that only the log has."""
@@ -145,12 +172,9 @@ class Marks:
         self._pieces[-pieces:] = [_piece(entries[keep])] if keep.any() else []
 
     def _fold(self, run: Run) -> None:
-        rows = self.rows(run)
-        marked = np.zeros(run.stored_rows, np.bool_)
-        marked[rows] = True
-        bits = np.packbits(marked, bitorder="little")
+        bits = np.packbits(self._all(run), bitorder="little")
         # The number of marked rows stands for the content: which they are may differ between attempts.
-        self._bitmaps[run.id] = SideTable.of(pa.table({_BITS: pa.array(bits)}), content=len(rows))
+        self._bitmaps[run.id] = SideTable.of(pa.table({_BITS: pa.array(bits)}), content=self._counts[run.id])
 
     def _bits(self, number: int) -> npt.NDArray[np.uint8] | None:
         bitmap = self._bitmaps.get(number)
@@ -158,8 +182,7 @@ class Marks:
 
     def _logs(self, number: int) -> Iterable[Indices]:
         """The pieces' rows of a run, each ascending; none empty."""
-        if number in self._fresh:
-            yield self._fresh[number]
+        yield from self._fresh.get(number, ())
         for piece in self._pieces:
             entries = _entries(piece)
             bounds = np.array([number << 32, (number + 1) << 32], np.uint64)

@@ -64,9 +64,14 @@ class Part:
         alive = self.alive(rows)
         return rows if alive is None else rows[alive]
 
+    @cached_property
+    def written(self) -> dict[str, Mask]:
+        """The flags that the rows had when the run was written."""
+        return {name: numpy_of(self.table.column(column_of(name))).astype(np.bool_) for name in self.store.flags}
+
     def flag(self, name: str, rows: Indices) -> Mask:
         """Which of some rows carry a flag: from the start, or since then."""
-        found = numpy_of(self.table.column(column_of(name))).astype(np.bool_)[rows]
+        found = self.written[name][rows]
         marks = self.store.marks[name]
         return found | marks.test(self.run, rows + self.base) if marks.count(self.run) else found
 

@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, numpy_of, times_of
+from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
 from watersmeet.state.marks import Marks
-from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole, column_of
+from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole
 from watersmeet.state.rules import Horizon, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
@@ -98,7 +98,7 @@ class RowStore:
         self._side: dict[tuple[int, str], SideTable] = {}
         self._next = 0
         self._ruled = 0  # rows that have left by the rule and are still in a run
-        self._offsets: dict[int, Counts] = {}
+        self._offsets: dict[int, list[int]] = {}
 
     # -- how much there is
 
@@ -114,12 +114,12 @@ class RowStore:
     @property
     def resident(self) -> list[Run]:
         """The runs in memory, oldest first."""
-        return [run for run in self.runs if run.tier == "resident"]
+        return [run for run in self._runs.values() if run.tier == "resident"]
 
     @property
     def spilled(self) -> list[Run]:
         """The runs on disk, oldest first."""
-        return [run for run in self.runs if run.tier == "spilled"]
+        return [run for run in self._runs.values() if run.tier == "spilled"]
 
     def alive(self, run: Run) -> int:
         """The rows of a run that are not marked as dead."""
@@ -128,7 +128,7 @@ class RowStore:
     @property
     def rows(self) -> int:
         """Rows in memory and on disk."""
-        return sum(self.alive(run) for run in self.runs) - self._ruled
+        return sum(run.rows for run in self._runs.values()) - self.marks[DEAD].total - self._ruled
 
     held = rows
 
@@ -223,7 +223,7 @@ class RowStore:
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
         if flag != DEAD:
-            rows = rows[~numpy_of(part.table.column(column_of(flag))).astype(np.bool_)[rows]]
+            rows = rows[~part.written[flag][rows]]
         return self.marks[flag].add(part.run, rows, part.hashes, part.base)
 
     def side(self, run: Run, name: str, make: Callable[[], pa.Table]) -> pa.Table:
@@ -295,6 +295,14 @@ class RowStore:
             for run in self.resident
             for start, stop in self._range(run, bucket)
         ]
+
+    def bucket_bytes(self) -> Counts:
+        """Bytes in memory, per bucket."""
+        found = np.zeros_like(self.bucket_rows)
+        for run in self.resident:
+            edges = self._edges(run)
+            found += stretch_bytes(run.table, edges) * np.array([run.has(start) for start in edges[:-1]])
+        return found
 
     def take(self, buckets: Sequence[int]) -> dict[int, list[pa.Table]]:
         """Move the rows of some buckets out of memory; they are held, and the caller stores them elsewhere.
@@ -420,9 +428,8 @@ class RowStore:
             written += self._apply(merge)
         while self.merges_spilled and (merge := self.layout.due(self.spilled, self.alive)):
             written += self._apply(merge)
-        numbered = {run.id: run for run in self.runs}
         for marks in self.marks.values():
-            marks.settle(numbered)
+            marks.settle(self._runs)
         return written
 
     def _may_have_dead(self, run: Run) -> bool:
@@ -533,14 +540,17 @@ class RowStore:
         gone = {run.id for run in runs}
         self._side = {key: table for key, table in self._side.items() if key[0] not in gone}
 
-    def _range(self, run: Run, bucket: int) -> list[tuple[int, int]]:
-        """Where a bucket lies in a run; nothing if it is empty or was taken."""
+    def _edges(self, run: Run) -> list[int]:
+        """Where the buckets of a run begin; one more entry than buckets."""
         assert self.buckets is not None
         if run.id not in self._offsets:
-            self._offsets[run.id] = self.buckets.offsets(run.hashes)
-        start, stop = (int(at) for at in self._offsets[run.id][bucket : bucket + 2])
-        there = run.live is None or any(low <= start < high for low, high in run.live)
-        return [(start, stop)] if start < stop and there else []
+            self._offsets[run.id] = self.buckets.offsets(run.hashes).tolist()
+        return self._offsets[run.id]
+
+    def _range(self, run: Run, bucket: int) -> list[tuple[int, int]]:
+        """Where a bucket lies in a run; nothing if it is empty or was taken."""
+        start, stop = self._edges(run)[bucket : bucket + 2]
+        return [(start, stop)] if start < stop and run.has(start) else []
 
     # -- state
 

@@ -18,15 +18,18 @@ A run carries what must be known without reading it: rows, bytes, the batches it
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
+from sys import maxsize
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of
+from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of, stretch_bytes
 from watersmeet.state.buckets import Buckets
 
 Tier = Literal["resident", "spilled"]
@@ -119,12 +122,19 @@ class Run:
         """The hash column."""
         return hashes_of(self.table)
 
+    def has(self, row: int) -> bool:
+        """Whether a row of the file is still there."""
+        if self.live is None:
+            return True
+        at = bisect_right(self.live, (row, maxsize)) - 1
+        return at >= 0 and row < self.live[at][1]
+
     @cached_property
     def places(self) -> dict[int, Place]:
         """Where each bucket of a spilled run is; buckets that were dropped are not."""
         found, page, start = {}, 0, 0
         for share in self.shares:
-            if self.live is None or any(low <= start < high for low, high in self.live):
+            if self.has(start):
                 found[share.bucket] = Place(range(page, page + share.pages), start, share.rows)
             page, start = page + share.pages, start + share.rows
         return found
@@ -149,7 +159,8 @@ class Run:
         rows = sum(stop - start for start, stop in live)
         left = replace(self, live=live, rows=rows)
         if self.tier == "resident":
-            return replace(left, nbytes=sum(data_bytes(part) for part in left.parts))
+            edges = [edge for bounds in live for edge in bounds]
+            return replace(left, nbytes=int(stretch_bytes(self.table, edges)[::2].sum()) if live else 0)
         return replace(left, nbytes=self.nbytes * rows // self.rows if self.rows else 0)
 
     def without_bucket(self, bucket: int) -> Run:
@@ -164,7 +175,8 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """What the store and its layout know of the run, where it is not what it is by default."""
-        return {name: value for name in FACTS if (value := getattr(self, name)) != getattr(Run, name)}
+        facts = zip(FACTS, _facts(self), _DEFAULTS, strict=True)
+        return {name: value for name, value, default in facts if value != default}
 
     def digest(self) -> list[Any]:
         """What two equal runs have in common, whatever the order of rows with equal hashes."""
@@ -178,7 +190,7 @@ class Run:
             self.hash_sum,
             [[share.bucket, share.pages, share.rows] for share in self.shares],
             self.live,
-            [getattr(self, name) for name in FACTS],
+            _facts(self),
         ]
 
 
@@ -204,6 +216,8 @@ class InMemory:
 
 # What a store and its layout know of a run besides its rows.
 FACTS = ("id", "level", "order", "slot", "width", "time_from", "time_to", "keys", "spent")
+_facts = attrgetter(*FACTS)
+_DEFAULTS = _facts(Run)
 
 
 def resident_run(label: str, table: pa.Table, *, oldest: int, newest: int, **facts: Any) -> Run:

@@ -1,0 +1,300 @@
+"""Every operator alone, in process: what a batch costs in CPU time, and how that compares with another source tree.
+
+    python benchmarks/operators.py [NAME ...] [--rows 20000] [--batches 40]
+    python benchmarks/operators.py [NAME ...] --against ../other/src [--pairs 7]
+
+Seeded batches go through `run_batch` over a local state directory, as in a Spark task but without Spark: load a
+version, join, store, commit. All inputs end with the last batch, so what is owed is paid within the run, and the number
+of results is compared with one that is counted apart. With `--against` both trees take turns batch by batch, each in a
+process of its own, in at least seven pairs of fresh processes; the figure is the median of the pairs' ratios. Only the
+CPU time inside `run_batch` counts, so that neither the making of the input nor a busy machine matters much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.arrow import HASH, hash_keys
+from watersmeet.operator import Batch
+from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.runtime import run_batch
+from watersmeet.state.directory import StateDir
+from watersmeet.testing import make_plan
+from watersmeet.testing.masters import STREAM, semi_stream_plan, write_master
+
+HERE = Path(__file__).resolve().parent
+SECOND = 1_000_000
+SPAN = 10  # batches over which a key can come, where keys slide, and the length of the windows
+IDLE_EVERY = 10  # the last of so many batches has no rows
+ROW_BYTES = 40
+MASTER_SHARE = 5  # the master table has so many times the rows of a batch
+TEXTS = pa.array([f"text {number:05d}" for number in range(1000)])
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An operator with its options, and what its batches look like."""
+
+    operator: str
+    inputs: tuple[str, ...] = ("left", "right")
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    window: int | None = None  # in batches
+    slides: bool = False  # keys move on with time, otherwise they stay the same
+    promises: bool = False  # keys that are over are punctuated
+    budget: float | None = None  # bytes in memory as a share of all
+    ratio: int = 1  # rows of the last input for one of the others
+    late: float = 0.0  # the share of rows that are a few batches late
+
+    def plan(self, rows: int, batches: int, folder: str) -> JoinPlan:
+        """The plan; `folder` is for the master table of a semi-stream join."""
+        tuning = dict(self.tuning)
+        if self.budget is not None:
+            tuning["memory"] = int(self.budget * len(self.inputs) * rows * batches * ROW_BYTES)
+        if self.operator != "semi_stream":
+            return make_plan(self.operator, self.inputs, self.options, tuning=tuning)
+        keys = range(0, 2 * MASTER_SHARE * rows, 2)
+        layout = "hash" if self.options["policy"] == "aligned" else "arrival"
+        write_master(folder, [(key, key, "master") for key in keys], chunk_rows=max(64, rows // 8), layout=layout)
+        return semi_stream_plan(folder, self.options, tuning)
+
+    def batches(self, plan: JoinPlan, rows: int, count: int) -> Iterator[Batch]:
+        """Seeded batches; all inputs end with the last."""
+        for number in range(count):
+            rng = np.random.default_rng(number)
+            idle = number % IDLE_EVERY == IDLE_EVERY - 1
+            tables = {name: self._table(rng, number, name, 0 if idle else rows, count) for name in self.inputs}
+            promised = {name: self._promises(number, rows) for name in self.inputs if self.promises and number >= SPAN}
+            ended = frozenset(self.inputs if number == count - 1 else ())
+            yield Batch(number, (number + 1) * 2 * SECOND, tables, promised, ended)
+
+    def _table(self, rng: np.random.Generator, number: int, name: str, rows: int, batches: int) -> pa.Table:
+        rows *= self.ratio if name == self.inputs[-1] else 1
+        if self.operator == "semi_stream":
+            hot = rng.random(rows) < 0.5
+            keys = np.where(hot, rng.integers(0, 100, rows), rng.integers(0, 2 * MASTER_SHARE * max(1, rows), rows))
+        elif self.slides:
+            keys = number * rows + rng.integers(0, SPAN * max(1, rows), rows)
+        else:
+            keys = rng.integers(0, max(1, rows) * batches // 2, rows)
+        back = np.where(rng.random(rows) < self.late, rng.integers(0, 3, rows), 0) * SECOND
+        times = number * SECOND + rng.integers(0, SECOND, rows) - back
+        texts = TEXTS.take(pa.array(rng.integers(0, len(TEXTS), rows)))
+        columns = [pa.array(keys, pa.int64()), pa.array(times, pa.int64()), texts]
+        hashes = pa.array(hash_keys(columns[:1]), pa.uint64())
+        return pa.Table.from_arrays([hashes, *columns], names=[HASH, "_k0", "_p0", "_p1"])
+
+    def _promises(self, number: int, rows: int) -> pa.Table:
+        """Keys below those of the next batch are over: a range for half of them, values for the others."""
+        low, high = number * rows, (number + 1) * rows
+        middle = high - min(rows // 2, 500)
+        patterns = [Pattern.between(low, middle, closed="left"), *(Pattern.value(key) for key in range(middle, high))]
+        return punctuation_table([pa.int64()], [[pattern] for pattern in patterns])
+
+
+def windowed(algorithm: str, **more: Any) -> Workload:
+    """A window join by event time."""
+    options = {"window": [SPAN * SECOND] * 2, "lateness": 3 * SECOND, "time_columns": ["_p0", "_p0"]}
+    return Workload("window", options=options, tuning={"algorithm": algorithm}, window=SPAN, late=0.05, **more)
+
+
+def promised(**more: Any) -> Workload:
+    """A join of keys that slide, their ends promised."""
+    return Workload("punctuated", slides=True, promises=True, **more)
+
+
+def mastered(policy: str) -> Workload:
+    """A stream with a master table."""
+    return Workload("semi_stream", (STREAM,), {"policy": policy}, {"max_delay": 5, "memory": 4_000_000})
+
+
+ABC = ("a", "b", "c")
+ONE_TO_MANY = {"constraints": [{"kind": "ordered", "input": "right"}]}
+WINDOWED = {"window": SPAN * SECOND, "lateness": 3 * SECOND, "time": dict.fromkeys(ABC, "_p0")}
+WORKLOADS = {
+    "symmetric": Workload("symmetric"),
+    "rpj": Workload("rpj", options={"policy": "rpj"}, budget=0.4),
+    "xjoin": Workload("xjoin", options={"policy": "xjoin"}, budget=0.4),
+    "hmj": Workload("hmj", options={"policy": "hmj"}, budget=0.4),
+    "window-HH": windowed("HH"),
+    "window-NN": windowed("NN"),
+    "window-auto": windowed("auto", ratio=4),
+    "window-disk": windowed("HH", budget=0.1),
+    "mjoin": Workload("mjoin", ABC),
+    "mjoin-window": Workload("mjoin", ABC, WINDOWED, window=SPAN, late=0.05, slides=True),
+    "punctuated": Workload("punctuated"),
+    "punctuated-promises": promised(),
+    "punctuated-memory": promised(budget=0.1),
+    "semi-aligned": mastered("aligned"),
+    "semi-ssbj": mastered("ssbj"),
+    "semi-mesh": mastered("mesh"),
+}
+
+
+def expected(work: Workload, batches: list[Batch], rows: int) -> int:
+    """The number of results, counted without any operator.
+
+    A combination is counted at its earliest row: by how many rows of every other input have its key and come within
+    the window after it. Of equal times that of the earlier input counts as earlier.
+    """
+    keys, times = {}, {}
+    for name in work.inputs:
+        tables = [batch.rows[name] for batch in batches]
+        keys[name] = np.concatenate([table.column("_k0").to_numpy() for table in tables])
+        times[name] = np.concatenate([table.column("_p0").to_numpy() for table in tables])
+    if work.operator == "semi_stream":
+        found = keys[STREAM]
+        return int(np.count_nonzero((found % 2 == 0) & (found < 2 * MASTER_SHARE * rows)))
+    start = min(int(column.min()) for column in times.values())
+    scale = 4 * max(int(column.max()) - start + 1 for column in times.values())  # a key's times are one stretch
+    reach = scale // 4 if work.window is None else work.window * SECOND
+    places = {name: keys[name] * scale + times[name] - start for name in work.inputs}
+    ordered = {name: np.sort(column) for name, column in places.items()}
+    total = 0
+    for mine, name in enumerate(work.inputs):
+        combinations: Numbers = np.ones(len(places[name]), np.int64)
+        for theirs, other in enumerate(work.inputs):
+            if other != name:
+                side = "left" if mine < theirs else "right"
+                first = np.searchsorted(ordered[other], places[name], side=side)
+                combinations *= np.searchsorted(ordered[other], places[name] + reach, side="right") - first
+        total += int(combinations.sum())
+    return total
+
+
+def measure(name: str, rows: int, count: int) -> Iterator[tuple[float, int, int]]:
+    """Run a workload: CPU seconds, results and files written, batch by batch."""
+    work = WORKLOADS[name]
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
+        plan, directory = work.plan(rows, count, f"{folder}/master"), StateDir(f"{folder}/state")
+        batches = list(work.batches(plan, rows, count))
+        owed, got, known = expected(work, batches, rows), 0, set[str]()
+        warm_up(work, plan, StateDir(f"{folder}/warm"))
+        gc.collect()
+        gc.freeze()
+        for batch in batches:
+            started = process_time()
+            results = sum(table.num_rows for table in run_batch(plan, directory, 0, batch))
+            spent = process_time() - started
+            there = set(os.listdir(f"{folder}/state/part-00000"))
+            yield spent, results, len(there - known)
+            known, got = there, got + results
+        if got != owed:
+            sys.exit(f"{name}: {got:,} results, expected {owed:,}")
+
+
+def warm_up(work: Workload, plan: JoinPlan, directory: StateDir) -> None:
+    """A few small batches, so that what is imported when it is first used is not measured."""
+    for batch in work.batches(plan, 10, SPAN + 2):
+        for _ in run_batch(plan, directory, 0, batch):
+            pass
+
+
+def serve(name: str, rows: int, count: int) -> None:
+    """A side of a comparison: a batch for every line that is read."""
+    for measured in measure(name, rows, count):
+        sys.stdin.readline()
+        print(*measured, flush=True)
+
+
+class Side:
+    """A process that runs a workload with one of the trees."""
+
+    def __init__(self, source: Path, name: str, rows: int, count: int) -> None:
+        command = [sys.executable, __file__, name, "--serve", "--rows", str(rows), "--batches", str(count)]
+        environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0"}
+        self.process = subprocess.Popen(
+            command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.seconds: list[float] = []
+        self.results = self.files = 0
+
+    def step(self) -> None:
+        """One batch."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline().split()
+        if not line:
+            sys.exit(f"a run has failed with exit code {self.process.wait()}")
+        self.seconds.append(float(line[0]))
+        self.results += int(line[1])
+        self.files += int(line[2])
+
+    def close(self) -> None:
+        """The end: the count of results has been checked there."""
+        self.process.communicate()
+        if self.process.returncode:
+            sys.exit(f"a run has failed with exit code {self.process.returncode}")
+
+
+def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> None:
+    """Both trees in turns; prints one line."""
+    trees = {"old": other, "new": HERE.parent / "src"}
+    ratios, steady = [], []
+    for pair in range(pairs):
+        sides = {tree: Side(source, name, rows, count) for tree, source in trees.items()}
+        for number in range(count):
+            for tree in sorted(sides, reverse=(number + pair) % 2 == 0):
+                sides[tree].step()
+        for side in sides.values():
+            side.close()
+        ratios.append(sum(sides["old"].seconds) / sum(sides["new"].seconds))
+        steady.append({tree: statistics.median(side.seconds) * 1e3 for tree, side in sides.items()})
+    medians = {tree: statistics.median(each[tree] for each in steady) for tree in trees}
+    files = "/".join(f"{sides[tree].files / count:.1f}" for tree in trees)
+    print(
+        f"{name:20} {rows:>7,} rows  median batch {medians['old']:7.2f} -> {medians['new']:7.2f} ms  files {files:9}"
+        f"  old/new {statistics.median(ratios):.3f}  ({min(ratios):.3f} to {max(ratios):.3f})",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measure this tree, or compare it with another."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
+    parser.add_argument("--rows", type=int, default=20_000, help="rows of an input in a batch")
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--against", type=Path, help="the src folder of another tree")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    unknown = set(given.names) - set(WORKLOADS)
+    if unknown:
+        parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    for name in given.names or WORKLOADS:
+        if given.serve:
+            serve(name, given.rows, given.batches)
+        elif given.against:
+            compare(name, given.against.resolve(), given.rows, given.batches, given.pairs)
+        else:
+            seconds, results, files = zip(*measure(name, given.rows, given.batches), strict=True)
+            print(
+                f"{name:20} {given.rows:>7,} rows  median batch {statistics.median(seconds) * 1e3:7.2f} ms  "
+                f"all {sum(seconds):6.2f} s  files {sum(files) / len(files):4.1f} a batch  {sum(results):,} results",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
