@@ -304,10 +304,13 @@ FORMAT_1_MANIFEST = {
 }
 FORMAT_1_JOIN = {
     "format": 1,
-    "operator": "rpj",
-    "options": {"policy": "rpj"},
+    "fingerprint": "4bf92f3577b34da6a3ce929d0e0e4736",
+    "identity": {
+        "operator": "rpj",
+        "inputs": [["left", ["int64"], ["int64", "string"]], ["right", ["int64"], ["int64", "string"]]],
+        "options": {"policy": "rpj"},
+    },
     "partitions": 1,
-    "inputs": [{"name": name, "keys": ["int64"], "payload": ["int64", "string"]} for name in ("left", "right")],
 }
 
 
@@ -320,7 +323,7 @@ def test_state_of_format_1_is_refused(name: str, content: dict[str, Any]) -> Non
     with pytest.raises(StateFormatError) as error:
         made.use(folder)
     assert f"{folder}/{name}: expected state format 2, found format 1. " in str(error.value)
-    assert "another release of Watersmeet" in str(error.value)
+    assert "an older release of Watersmeet" in str(error.value)
 
 
 @pytest.mark.parametrize("changes", [{"folder": "rows-of-another"}, {"partition": 1}, {"format": 1}], ids=str)
