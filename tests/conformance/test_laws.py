@@ -9,11 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.cases import CASES
-from watersmeet.operators import OPERATORS
+from watersmeet.operator import advance, resume, saved
+from watersmeet.operators import OPERATORS, build
+from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
+from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
-from watersmeet.testing import Arrival, batch_of, run_in_memory, run_stored
+from watersmeet.testing import Arrival, Script, accounting, batch_of, ending_script, run_in_memory, run_stored
+from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case
+from watersmeet.testing.harness import rows_of
 from watersmeet.testing.keys import ALL_KEYS, COMPOSITE, FLOATS, INTEGERS, STRINGS, Keys
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
@@ -151,3 +156,67 @@ def test_input_tables_are_not_modified(case: Case) -> None:
         assert {name: table.to_pylist() for name, table in batch.rows.items()} == {
             name: table.to_pylist() for name, table in copy.rows.items()
         }
+
+
+def run_checked(case: Case, script: Script) -> None:
+    """Every law of accounting after every batch, and the answer."""
+    plan = case.plan()
+    operator, found = build(plan, MemorySpace()), Counter[Row]()
+    for number, arrival in enumerate(script):
+        found += rows_of(advance(operator, batch_of(plan, number, arrival)))
+        accounting.check(operator, script, number + 1)
+    assert found == case.expected(script)
+
+
+@every_case
+@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS])), ids=str)
+def test_every_row_is_held_or_has_left_for_a_reason(case: Case, seed: int, keys: Keys) -> None:
+    for batch_rows in (3, 20):
+        script = case.with_keys(keys).random_script(seed, batch_rows=batch_rows, batches=12)
+        run_checked(case.with_keys(keys), script)
+
+
+@every_case
+@pytest.mark.parametrize("silent", [False, True], ids=["with rows", "without rows"])
+def test_the_end_of_an_input_acts_in_its_own_batch(case: Case, silent: bool) -> None:
+    for seed in range(3):
+        script = case.random_script(seed, batch_rows=9, batches=10, end=False)
+        run_checked(case, ending_script(script, case.inputs, seed, silent=silent))
+
+
+@every_case
+def test_to_settle_loses_no_row(case: Case) -> None:
+    """Runs are rewritten without their dead rows: what is alive stays, and the accounts agree."""
+    plan, script = case.plan(), case.random_script(4, batch_rows=12, batches=8)
+    operator, space = build(plan, MemorySpace()), MemorySpace()
+    for number, arrival in enumerate(script):
+        for _ in advance(operator, batch_of(plan, number, arrival)):
+            pass
+        copy = build(plan, space)
+        resume(copy, saved(operator))
+        before = [accounting.contents(store) for store in copy.row_stores()]
+        if isinstance(copy, SemiStreamJoin):
+            for generation in filter(None, (*copy.draining, copy.current)):
+                generation.compact(number)
+        else:
+            for store in copy.row_stores():
+                store.settle(tight=True)
+                store.compact()
+        assert [accounting.contents(store) for store in copy.row_stores()] == before
+        for store in copy.row_stores():
+            accounting.check_store(store)
+            assert store.held == sum(accounting.contents(store).values())
+        accounting.check_rows(copy, {name: accounting.came(script, number + 1, name) for name in case.inputs})
+
+
+@every_case
+def test_to_save_changes_nothing(case: Case) -> None:
+    plan, script = case.plan(), case.random_script(6, batch_rows=12, batches=10)
+    never, thrice = build(plan, MemorySpace()), build(plan, MemorySpace())
+    for number, arrival in enumerate(script):
+        batch = batch_of(plan, number, arrival)
+        assert rows_of(advance(never, batch)) == rows_of(advance(thrice, batch))
+        for _ in range(3):
+            saved(thrice)
+        assert never.metrics.as_dict() == thrice.metrics.as_dict()
+        assert never.accounts.save() == thrice.accounts.save()

@@ -290,8 +290,8 @@ class Schedule:
         store = PartitionStore(self.world.directory, 0)
         number = self.last + KEEP + 1
         before = store.manifest(self.last)
-        after = Manifest(number, 0, QUERY, "quiet", values=before.values, history=before.history)
-        store.commit(after, store.runs(before, "quiet"), store.space(number, "quiet"), Metrics(), {}, 0)
+        after = Manifest(number, 0, QUERY, "quiet", history=before.history)
+        store.commit(after, store.state(before, "quiet"), store.space(number, "quiet"), Metrics(), {}, 0)
         store.collect(number)
         return number
 
@@ -299,7 +299,8 @@ class Schedule:
         """The newest version, the files it names, byte for byte, and the segments of the history. Nothing else."""
         store = PartitionStore(self.world.directory, 0)
         there = set(store.directory.list(FOLDER))
-        entries = {entry.file: entry for entry in store.manifest(newest).runs}
+        manifest = store.manifest(newest)
+        entries = {entry.file: entry for entry in (*manifest.runs, *manifest.tables)}
         wanted = {f"v-{newest:012d}.json"} | set(entries)
         wanted |= segment_files(self.last) | segment_files(newest, newest)
         assert there == wanted, self.tell(f"left over: {there - wanted}, missing: {wanted - there}")

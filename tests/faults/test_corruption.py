@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 import watersmeet.state.segments
 from tests.conformance.cases import CASES
-from watersmeet.errors import CorruptStateError, StateDirError, StateError
+from watersmeet.errors import CorruptStateError, StateDirError, StateError, StateFormatError
 from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
 from watersmeet.runtime import run_batch
@@ -38,6 +38,8 @@ from watersmeet.state.directory import StateDir, seal, unseal
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.identity import register_join as record_join
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import StoreState
 from watersmeet.state.run import resident_run
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing import Arrival, Script, batch_of, random_script, run_stored
@@ -83,6 +85,7 @@ class World:
         """The files by kind."""
         newest = PartitionStore(StateDir(self.folder / "state"), 0).manifest(DONE - 1)
         tier = {f"{PART}/{entry.file}": entry.tier for entry in newest.runs}
+        tier |= {f"{PART}/{entry.file}": "side table" for entry in newest.tables}
         found: dict[str, list[str]] = {}
         for path in sorted(self.folder.rglob("*")):
             name = str(path.relative_to(self.folder))
@@ -111,6 +114,10 @@ def world(name: str) -> World:
     if name == "two streams":
         case = next(case for case in CASES if case.name == "rpj-md memory_rows=10 idle_pages=2")
         script = random_script(5, batches=DONE + 1, batch_rows=6, keys=4, idle_share=0.0)
+        made = World(folder, lambda folder: case.plan(), script, Counter())
+    elif name == "promises":  # side tables: promises, marks of purged rows, orders of values
+        case = next(case for case in CASES if case.name == "punctuated, many-to-many")
+        script = case.random_script(5, batches=DONE + 1, batch_rows=40, keys=60, idle_share=0.0)
         made = World(folder, lambda folder: case.plan(), script, Counter())
     else:
         # Two versions that differ, so that taking one for the other is seen.
@@ -171,13 +178,15 @@ def outcome(made: World, changes: dict[str, bytes | None]) -> str:
     return "answer"
 
 
-WORLDS = ("two streams", "master table")
 KINDS = [
     ("two streams", "manifest"),
     ("two streams", "resident"),
     ("two streams", "spilled"),
     ("two streams", "segment"),
     ("two streams", "join record"),
+    ("promises", "resident"),
+    ("promises", "side table"),
+    ("master table", "side table"),
     ("master table", "chunk"),
     ("master table", "document of the table"),
 ]
@@ -258,6 +267,65 @@ def test_a_manifest_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
         made.use(folder)
 
 
+# As release 0.1.0 wrote them: runs with attributes, no stores, no side tables.
+FORMAT_1_MANIFEST = {
+    "version": DONE - 1,
+    "partition": 0,
+    "query": "in-process",
+    "session": "session-6-0",
+    "join": "",
+    "attempt": "0",
+    "runs": [
+        {
+            "file": "run-000000000006-0-0.arrow",
+            "length": 1234,
+            "checksum": "00f067aa0ba902b7",
+            "label": "left",
+            "tier": "resident",
+            "rows": 10,
+            "nbytes": 400,
+            "oldest": 0,
+            "newest": 6,
+            "hash_sum": 12345,
+            "shares": [],
+            "live": None,
+            "attributes": {"level": 1},
+            "stored_rows": 10,
+            "verified": "session-6-0",
+        }
+    ],
+    "values": {},
+    "ended": {},
+    "finished": False,
+    "history": [],
+    "repeats": 0,
+    "digest": "0af7651916cd43dd8448eb211c80319c",
+    "format": 1,
+}
+FORMAT_1_JOIN = {
+    "format": 1,
+    "fingerprint": "4bf92f3577b34da6a3ce929d0e0e4736",
+    "identity": {
+        "operator": "rpj",
+        "inputs": [["left", ["int64"], ["int64", "string"]], ["right", ["int64"], ["int64", "string"]]],
+        "options": {"policy": "rpj"},
+    },
+    "partitions": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(NEWEST, FORMAT_1_MANIFEST), ("state/join.json", FORMAT_1_JOIN)], ids=["manifest", "join"]
+)
+def test_state_of_format_1_is_refused(name: str, content: dict[str, Any]) -> None:
+    made = world("two streams")
+    folder = damaged(made, {name: seal(content)})
+    with pytest.raises(StateFormatError) as error:
+        made.use(folder)
+    assert f"{folder}/{name}: expected state format 2, found format 1. " in str(error.value)
+    assert "an older release of Watersmeet" in str(error.value)
+
+
 @pytest.mark.parametrize("changes", [{"folder": "rows-of-another"}, {"partition": 1}, {"format": 1}], ids=str)
 def test_a_document_of_the_table_that_belongs_elsewhere(changes: dict[str, Any]) -> None:
     made = world("master table")
@@ -290,6 +358,21 @@ def test_a_manifest_that_claims_too_much_fails_at_once(field: str) -> None:
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
+@pytest.mark.parametrize("field", ["rows", "length"])
+def test_a_manifest_that_claims_too_much_of_a_side_table_fails_at_once(field: str) -> None:
+    made = world("promises")
+    body = unseal(read(made, NEWEST), "test")
+    said = [entry for entry in body["tables"] if not entry["store"]]
+    assert said
+    for entry in said:
+        entry[field] = 1 << 60
+    folder = damaged(made, {NEWEST: seal(body)})
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CorruptStateError, match=r"run-.*\.arrow: expected 1152921504606846976 (rows|bytes)"):
+        made.use(folder)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
 @pytest.mark.parametrize("tier", ["resident", "spilled"])
 @pytest.mark.parametrize("factor", [2, 1 << 20, 1 << 40])
 def test_a_run_file_that_claims_too_much_fails_at_once(tmp_path: Path, tier: str, factor: int) -> None:
@@ -302,7 +385,8 @@ def test_a_run_file_that_claims_too_much_fails_at_once(tmp_path: Path, tier: str
     run = resident_run("left", table, oldest=0, newest=0)
     if tier == "spilled":
         run = space.spill("left", [(0, table)], oldest=0, newest=0)
-    manifest = store.commit(Manifest(0, 0, "q", "s"), [run], space, Metrics(), {}, 0)
+    state = OperatorState([StoreState("left", "left", run.rows, [run], {}, {})])
+    manifest = store.commit(Manifest(0, 0, "q", "s"), state, space, Metrics(), {}, 0)
     (entry,) = manifest.runs
     path = tmp_path / "part-00000" / entry.file
     content = path.read_bytes()
@@ -312,7 +396,7 @@ def test_a_run_file_that_claims_too_much_fails_at_once(tmp_path: Path, tier: str
     path.write_bytes(content)
     manifest.runs = [replace(entry, checksum=xxhash.xxh3_64_hexdigest(content))]
     before = pa.total_allocated_bytes()
-    (found,) = store.runs(manifest, "restarted")
+    (found,) = store.state(manifest, "restarted").runs
     with pytest.raises(CorruptStateError, match=re.escape(entry.file)):
         found.table if tier == "resident" else list(found.read(0))
     assert pa.total_allocated_bytes() - before < 1 << 24

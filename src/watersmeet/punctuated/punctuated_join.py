@@ -177,7 +177,8 @@ class PunctuatedJoin(BinaryJoin):
     def _purge_if_due(self, batch: Batch) -> None:
         pressure = self.spilling.over_budget
         for name in self.state.names:
-            if self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure):
+            due = self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure)
+            if due or self.ends(name, batch):  # an end takes effect in its own batch, whatever the policy
                 self.state.purge(name)
         self.state.settle({name: table.num_rows for name, table in batch.rows.items()})
 

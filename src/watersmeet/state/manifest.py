@@ -144,12 +144,16 @@ def digest_of(state: OperatorState, metrics: dict[str, Any]) -> str:
 
 
 def check_format(body: dict[str, Any], name: str) -> None:
-    """Refuse state of a release newer than this one."""
+    """Refuse state of another format than this release's."""
     found = body.get("format")
     if found != FORMAT:
+        older = isinstance(found, int) and found < FORMAT
         raise StateFormatError(
             f"state file {name}",
             expected=f"state format {FORMAT}",
             found=f"format {found}",
-            hint="The state was written by another release of Watersmeet: use that one, or a newer one.",
+            hint="The state was written by an older release of Watersmeet, and this one does not convert it: let the "
+            "query run to its end with that release, or start over with a new state directory and a new checkpoint."
+            if older
+            else "The state was written by another release of Watersmeet: use that one, or a newer one.",
         )

@@ -114,3 +114,16 @@ def random_script(
         last = end and number == batches - 1
         script.append(Arrival(rows, time=number * tick, ended=frozenset(inputs if last else ())))
     return script
+
+
+def ending_script(script: Script, inputs: Sequence[str], seed: int, *, silent: bool = False) -> list[Arrival]:
+    """The script with inputs that end one after the other; with `silent`, no row comes in the batches of their ends."""
+    rng = random.Random(seed)
+    batches = sorted(rng.sample(range(len(script)), min(len(inputs), len(script))))
+    ends = dict(zip(rng.sample(list(inputs), len(inputs)), batches, strict=False))
+    made = []
+    for number, arrival in enumerate(script):
+        ended = frozenset(name for name, end in ends.items() if end == number)
+        rows = {name: rows for name, rows in arrival.rows.items() if number <= ends.get(name, len(script))}
+        made.append(replace(arrival, rows={} if silent and ended else rows, ended=ended))
+    return made
