@@ -11,6 +11,13 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
 BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py benchmarks/semi_stream.py
 
+# The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
+# the newest one that has all of them (src/watersmeet/pipeline/connectors.py).
+RELEASES   := 4.1 4.2 4.3
+CONNECTORS := 4.1
+RELEASE_TESTS := $(if $(SUBSET),tests/spark/test_binding.py tests/spark/test_types.py \
+  tests/spark/test_pipeline.py::test_every_starter_gives_the_answer_of_its_sql,tests/spark)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -20,7 +27,7 @@ BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/boun
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Prepare .venv from the lock, and Java 17 or newer if there is none (PYTHON=... to choose)
@@ -38,6 +45,21 @@ demo: $(STAMP) ## A tour of the five joins on a local Spark, with live progress 
 .PHONY: test
 test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
 	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+.venvs/%/.setup-done: pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.py
+	@PYTHON="$(PYTHON)" scripts/setup.sh .venvs/$* $*
+	@touch $@
+
+.PHONY: test-releases
+test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each supported release (SUBSET=1: a join per family, RELEASES=4.2)
+	@set -e; for release in $(RELEASES); do \
+	  echo "== $$(.venvs/$$release/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)')"; \
+	  JAVA_HOME="$$(cat .venvs/$$release/java_home)" .venvs/$$release/bin/python -m pytest $(RELEASE_TESTS) $(ARGS); \
+	done
+
+.PHONY: test-connectors
+test-connectors: .venvs/$(CONNECTORS)/.setup-done ## Run the tests with Kafka, Delta, Iceberg and Avro (fetches about 150 MB once)
+	@JAVA_HOME="$$(cat .venvs/$(CONNECTORS)/java_home)" .venvs/$(CONNECTORS)/bin/python -m pytest tests/connectors $(ARGS)
 
 .PHONY: soak
 soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in every family
@@ -74,10 +96,10 @@ lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock
 	$(BIN)/python scripts/lock.py
 
 .PHONY: clean
-clean: ## Remove caches, build outputs and scratch data (keeps .venv and .jdk)
+clean: ## Remove caches, build outputs and scratch data (keeps .venv, .venvs and .jdk)
 	rm -rf build dist .hypothesis .mutation .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
 	rm -rf spark-warehouse metastore_db derby.log benchmarks/scratch
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './.venvs/*' -prune -exec rm -rf {} +
 
 ##@ Measure
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Prepare the virtual environment: setup.sh VENV
+# Prepare the virtual environment: setup.sh VENV [SPARK]
 #
 # Finds a Python >= 3.11 (or takes $PYTHON), creates VENV with the standard library's venv, installs the pinned
 # requirements.lock and the project itself in editable mode, and makes sure that there is a Java for Spark.
+# SPARK, such as 4.1, asks for the newest version of that release in place of the pinned one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
+spark=${2:-}
 
 fail() {
     printf 'setup: %s\n' "$@" >&2
@@ -57,7 +59,13 @@ fi
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "setup: installing the pinned requirements (Spark alone is about 450 MB the first time)"
-"$venv/bin/python" -m pip install --quiet --requirement requirements.lock
+if [ -n "$spark" ]; then
+    # py4j belongs to pyspark, which pins it.
+    grep -Ev '^(pyspark|py4j)==' requirements.lock >"$venv/requirements.txt"
+    "$venv/bin/python" -m pip install --quiet --requirement "$venv/requirements.txt" "pyspark==$spark.*"
+else
+    "$venv/bin/python" -m pip install --quiet --requirement requirements.lock
+fi
 # The build backend is in the lock as well, hence no isolated build environment.
 "$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation --editable .
 "$venv/bin/python" scripts/ensure_java.py

@@ -7,6 +7,7 @@ joined = wm.progressive_join(left, right, on="order_id", state_dir="state/orders
 __version__ = "0.1.0"
 
 from watersmeet.control import end_input
+from watersmeet.pipeline.jars import connector_settings
 from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark import patterns
@@ -25,6 +26,7 @@ __all__ = [
     "OneToMany",
     "Ordered",
     "PunctuationRows",
+    "connector_settings",
     "end_input",
     "error",
     "explain_semi_stream_join",

@@ -234,7 +234,7 @@ def stretch_bytes(table: pa.Table, bounds: Sequence[int] | Indices) -> Indices:
 def _stretches(array: pa.Array, edges: Indices) -> Indices:
     kind, counts = array.type, np.diff(edges)
     if not array.null_count and pa.types.is_primitive(kind):
-        return (counts * kind.bit_width + 7) // 8
+        return np.asarray((counts * kind.bit_width + 7) // 8)
     if not array.null_count and len(array) and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
         return 4 * counts + np.diff(offsets[edges])

@@ -109,11 +109,14 @@ def check(
     with _exit_codes(verbose) as guard:
         from watersmeet.pipeline.places import place_problems
         from watersmeet.pipeline.problems import PipelineError
+        from watersmeet.pipeline.session import package_notes, package_problems, start_session
 
         loaded = guard.load(pipeline, conf, draft=True)
-        if spark:
+        for line in package_notes(loaded):
+            print(f"{pipeline}: {line}")
+        wrong_packages = package_problems(loaded)
+        if spark and not wrong_packages:
             from watersmeet.pipeline.explain import check as check_with_spark
-            from watersmeet.pipeline.session import start_session
 
             try:
                 session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
@@ -121,7 +124,7 @@ def check(
                 problem = loaded.problem(str(error), ("packages",))
                 raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
             check_with_spark(loaded, session)
-        elif problems := [*loaded.problems, *place_problems(loaded)]:
+        elif problems := [*loaded.problems, *place_problems(loaded), *wrong_packages]:
             raise PipelineError(problems)
         print(f"{pipeline}: good")
 
@@ -130,18 +133,48 @@ def check(
 def init(
     operator: Annotated[str, typer.Argument(help="progressive, window, multiway, punctuated or semi-stream.")],
     into: Annotated[Path, typer.Option(help="The folder to write to.")] = Path(),
+    origin: Annotated[
+        str, typer.Option("--from", help="What the sources are: files, kafka, delta, iceberg.")
+    ] = "files",
     verbose: Verbose = False,
 ) -> None:
-    """Write a commented pipeline file, with sample data beside it, that runs as it is."""
+    """Write a commented pipeline file, with sample data beside it; with files as sources it runs as it is."""
     with _exit_codes(verbose):
+        from watersmeet.pipeline.origins import ORIGINS
         from watersmeet.pipeline.problems import nearest
         from watersmeet.pipeline.starter import STARTERS
         from watersmeet.pipeline.starter import init as write_starter
 
         if operator not in STARTERS:
             raise typer.BadParameter(f"unknown operator {operator!r}; {nearest(operator, STARTERS)}")
-        file = write_starter(operator, into)
-        print(f"wrote {file} and {operator}-data beside it; now: watersmeet run {file}")
+        if origin not in ORIGINS:
+            raise typer.BadParameter(f"unknown origin {origin!r}; {nearest(origin, ORIGINS)}", param_hint="--from")
+        file = write_starter(operator, into, origin=origin)
+        load = "" if origin == "files" else f"load the sample into {origin} (docs/connectors.md), then "
+        print(f"wrote {file} and {operator}-data beside it; now: {load}watersmeet run {file}")
+
+
+@app.command()
+def connectors(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="kafka, delta, iceberg, avro: fetch their jars.", show_default=False)
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """List the connectors for the running Spark; with names, fetch their jars and print the files, for --jars."""
+    with _exit_codes(verbose):
+        import pyspark
+
+        from watersmeet.pipeline.connectors import CONNECTORS, coordinates, jars_of, none_for
+
+        if names:
+            from watersmeet.pipeline.jars import fetch
+
+            print(",".join(str(file) for file in fetch(jars_of(names, pyspark.__version__))))
+            return
+        for name in CONNECTORS:
+            jars = coordinates(name, pyspark.__version__)
+            print(f"{name:8} {' '.join(jars) if jars else none_for(name, pyspark.__version__)}")
 
 
 @app.command()

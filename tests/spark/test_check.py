@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from watersmeet.pipeline.config import draft, load
+from watersmeet.pipeline.connectors import advice
 from watersmeet.pipeline.explain import check
 from watersmeet.pipeline.problems import PipelineError, dotted
 from watersmeet.pipeline.run import RunFailedError, run
@@ -83,9 +84,7 @@ def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession, folder: P
     assert problems[28, "join.on"] == (
         "window_join: expected one column 'adv' in input 'views', found the columns ad, seen. Did you mean 'ad'?"
     )
-    assert problems[22, "sources.topic.format"].endswith(
-        f'Add the line `packages: ["org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"]`.'
-    )
+    assert problems[22, "sources.topic.format"].endswith(str(advice("kafka", spark.version)))
     assert "kafak" in problems[31, "sink.format"]
     assert sorted(path.name for path in folder.iterdir()) == ["clicks", "pipeline.yaml", "views"]
 

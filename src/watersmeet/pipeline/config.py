@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from watersmeet.options import WRITTEN, Duration
+from watersmeet.pipeline.connectors import CONNECTORS
 from watersmeet.pipeline.document import Document
 from watersmeet.pipeline.joins import Join, detail, failed, parse_join, wiring_of
 from watersmeet.pipeline.lag import FILE_FORMATS
@@ -44,8 +45,10 @@ def _checked_name(value: str) -> str:
 
 
 def _checked_package(value: str) -> str:
-    if not _PACKAGE.match(value):
-        raise ValueError(f"{value!r} is not of the form group:artifact:version")
+    if value not in CONNECTORS and not _PACKAGE.match(value):
+        raise ValueError(
+            f"{value!r} is neither a connector nor of the form group:artifact:version; {nearest(value, CONNECTORS)}"
+        )
     return value
 
 
@@ -199,7 +202,9 @@ class Pipeline(Config):
         default=None, description="The Spark master; `local[*]` if neither this nor --master is given."
     )
     packages: list[Annotated[str, AfterValidator(_checked_package)]] = Field(
-        default_factory=list, description="Connectors to fetch: Maven coordinates, `group:artifact:version`."
+        default_factory=list,
+        description="Connectors to fetch: `kafka`, `delta`, `iceberg`, `avro` in the version that fits the running "
+        "Spark, or Maven coordinates, `group:artifact:version`.",
     )
     conf: SparkOptions = Field(
         default_factory=lambda: ConnectorOptions(), description="Spark settings for this pipeline."

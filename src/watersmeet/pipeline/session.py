@@ -6,15 +6,19 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.config import LoadedPipeline
+from watersmeet.pipeline.connectors import CONNECTORS, coordinates, misfit
+from watersmeet.pipeline.jars import connector_settings, listed
+from watersmeet.pipeline.problems import PipelineError, Problem
 from watersmeet.spark.session import JOIN_SETTINGS, local_session
 
 # What Spark itself must not print: the names that Watersmeet takes for secrets, in Java's regular expressions.
@@ -45,6 +49,8 @@ def start_session(
     What Spark prints while it starts is shown if it does not start, or if `verbose` is set.
     """
     pipeline = loaded.pipeline
+    if problems := package_problems(loaded):
+        raise PipelineError(problems)
     settings = {
         "spark.redaction.regex": _REDACTION,
         "spark.sql.redaction.options.regex": _REDACTION,
@@ -52,9 +58,7 @@ def start_session(
         **pipeline.conf,
         **(conf or {}),
     }
-    if pipeline.packages:
-        given = [text for text in [settings.get("spark.jars.packages")] if text]
-        settings["spark.jars.packages"] = ",".join([*given, *pipeline.packages])
+    settings = _with_packages(pipeline.packages, settings)
     chosen = master or pipeline.master or settings.pop("spark.master", None)
     loud = verbose or under_spark_submit() or SparkContext._gateway is not None
     try:
@@ -116,6 +120,24 @@ def _quiet_start() -> Iterator[None]:
         raise
     restore()
     started.set()
+
+
+def package_problems(loaded: LoadedPipeline, spark_version: str = pyspark.__version__) -> list[Problem]:
+    """The packages that do not fit the running Spark; nothing is fetched or started to know it."""
+    wrong = [(index, misfit(package, spark_version)) for index, package in enumerate(loaded.pipeline.packages)]
+    return [loaded.problem(text, ("packages", index)) for index, text in wrong if text]
+
+
+def package_notes(loaded: LoadedPipeline, spark_version: str = pyspark.__version__) -> list[str]:
+    """What the names of connectors among the packages stand for, on the running Spark."""
+    known = [(package, coordinates(package, spark_version)) for package in loaded.pipeline.packages]
+    return [f"{package} for Spark {spark_version} is {' '.join(jars)}" for package, jars in known if jars]
+
+
+def _with_packages(packages: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the connectors, and with the other packages for Spark to fetch."""
+    merged = connector_settings(*(package for package in packages if package in CONNECTORS), config=settings)
+    return listed(merged, "spark.jars.packages", [package for package in packages if package not in CONNECTORS])
 
 
 def _session(name: str, chosen: str | None, settings: Mapping[str, str]) -> SparkSession:

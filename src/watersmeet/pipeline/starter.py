@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.origins import sources_from
 
 Tables = dict[str, list[pa.Table]]
 START = 1_767_225_600_000_000  # 2026-01-01 in microseconds
@@ -33,7 +34,8 @@ class Starter:
 
 
 def _times(seconds: np.ndarray) -> pa.Array:
-    return pa.array(START + (seconds * 1e6).astype(np.int64), pa.timestamp("us", "UTC"))
+    """Times in whole milliseconds: Spark writes no more of them as JSON."""
+    return pa.array(START + (seconds * 1e3).astype(np.int64) * 1000, pa.timestamp("us", "UTC"))
 
 
 def _progressive(parts: int, rows: int) -> Tables:
@@ -134,8 +136,11 @@ STARTERS: dict[str, Starter] = {
 assert STARTERS.keys() == FAMILIES.keys()
 
 
-def init(operator: str, folder: Path, *, parts: int = 6, rows: int = 2_000) -> Path:
-    """Write the pipeline file and its sample data into a folder; returns the file. Nothing that is there is touched."""
+def init(operator: str, folder: Path, *, origin: str = "files", parts: int = 6, rows: int = 2_000) -> Path:
+    """Write the pipeline file and its sample data into a folder; returns the file. Nothing that is there is touched.
+
+    The sample is files, whatever the origin of the pipeline's sources: they can be loaded into topics or tables.
+    """
     file, data = folder / f"{operator}.yaml", folder / f"{operator}-data"
     for path in (file, data):
         if path.exists():
@@ -152,7 +157,7 @@ def init(operator: str, folder: Path, *, parts: int = 6, rows: int = 2_000) -> P
             written = write_part(table, data / source, number)
             # Spark reads files in the order of their times, which could be equal when they are written this fast.
             os.utime(written, (begun + number, begun + number))
-    file.write_text(template(operator), encoding="utf-8")
+    file.write_text(sources_from(origin, template(operator)), encoding="utf-8")
     return file
 
 

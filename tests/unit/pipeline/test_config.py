@@ -51,7 +51,7 @@ def test_a_good_file(good: Path) -> None:
         ("processing_time: 2 seconds", "available_now: false", 20, "true"),
         ("finish: when_drained", "finish: when_dry", 21, "'when_drained'"),
         ("finish: when_drained", "finsh: when_drained", 21, "did you mean 'finish'?"),
-        ("finish: when_drained", "packages: [delta]", 21, "group:artifact:version"),
+        ("finish: when_drained", "packages: [hudi]", 21, "group:artifact:version"),
         ("finish: when_drained", "conf: {a: '${NOT_SET_ANYWHERE}'}", 21, "NOT_SET_ANYWHERE is not set"),
         ("    format: parquet\n    path: data/orders", "    format: rate\n    path: x", 21, "never comes"),
     ],
