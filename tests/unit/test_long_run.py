@@ -59,7 +59,7 @@ def test_combining_spilled_runs_costs_a_few_pages_per_flush(name: str, run: Call
 
 def test_merging_generations_costs_a_few_pages_per_flush(run: Callable[[str], list[Extent]]) -> None:
     extents = run("punctuated")
-    assert total(extents, "rows_spilled") > 0.9 * 40 * BATCHES - 400
+    assert total(extents, "rows_flushed") > 0.9 * 40 * BATCHES - 400
     early = total(extents[BATCHES // 4 : BATCHES // 2], "pages_merged")
     late = total(extents[-BATCHES // 4 :], "pages_merged")
     assert 0 < late <= 2 * early
