@@ -12,6 +12,8 @@ from watersmeet.spark.inspect import _holdings
 from watersmeet.state.directory import StateDir, seal
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.manifest import FORMAT, Manifest
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.store import PartitionStore
 
@@ -30,7 +32,8 @@ def store(tmp_path: Path) -> PartitionStore:
 def commit(store: PartitionStore, version: int, runs: list[Run]) -> Manifest:
     history = store.manifest(version - 1).history if version else []
     manifest = Manifest(version=version, partition=3, query="q", session="s", history=history)
-    return store.commit(manifest, runs, store.space(version, "0"), Metrics(rows_out=version), {"join": 0.5}, 0)
+    state = OperatorState(stores=[StoreState("left", "left", sum(run.rows for run in runs), runs, {}, {})])
+    return store.commit(manifest, state, store.space(version, "0"), Metrics(rows_out=version), {"join": 0.5}, 0)
 
 
 def test_buckets_of_spilled_runs(store: PartitionStore) -> None:
