@@ -4,7 +4,7 @@
 
 The slow input A sends so many rows a batch, the fast input B 1 to 100 times as many, with 5 to 500 distinct keys; B's
 window spans several batches. Measured is what window B costs (Eq. 1: probe, insert, invalidate) in processor time,
-through the operator's own `StoredWindow`, once sorted and once as the rows come; results are not built, because they
+through the operator's own store and scan, once sorted and once as the rows come; results are not built, because they
 cost the same for both. Predicted is what `algorithm="auto"` computes from costs calibrated in the same run, and beside
 it Eq. 8. The cost model was made while looking at the first setting; the others were chosen before they were measured.
 """
@@ -20,14 +20,20 @@ import harness as h
 import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
-from watersmeet.window.stored_window import Rows, StoredWindow
 
-from watersmeet.arrow import hash_keys
+from watersmeet.arrow import hash_keys, hashes_of
+from watersmeet.join.expiry import expire
+from watersmeet.metrics import Metrics
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import TimeSlices
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
-from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cost
+from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream, determinant
-from watersmeet.window.kernels import Reach, pairs
+from watersmeet.window.kernels import Reach, distinct, pairs
 from watersmeet.window.measured_costs import measure
+from watersmeet.window.scan import Rows, candidates, distinct_keys
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -49,27 +55,45 @@ def rows(rng: np.random.Generator, count: int, keys: int, batch: int) -> Rows:
     return Rows(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0", "_p1", "_p2"]), "_p0")
 
 
-def measured(
-    setting: tuple[int, int], keys: int, ratio: int, batches: int, *, ordered: bool
-) -> tuple[float, StoredWindow]:
+def window_of(schema: pa.Schema, layout: TimeSlices) -> RowStore:
+    """The store of window B, as the operator makes it."""
+    return RowStore(
+        "b",
+        schema,
+        layout,
+        MemorySpace(),
+        Accounts(Metrics()),
+        time="_p0",
+        rule=Horizon("_p0"),
+        describe=lambda table: {"keys": distinct(hashes_of(table))},
+    )
+
+
+def measured(setting: tuple[int, int], keys: int, ratio: int, batches: int, *, ordered: bool) -> tuple[float, RowStore]:
     """Nanoseconds per batch that the window takes, and the window at the end."""
     rate, span = setting
     rng = np.random.default_rng(keys * 1000 + ratio)
-    window = StoredWindow("b", "_p0", span * TICK, MemorySpace())
+    layout = TimeSlices(span=span * TICK, share=SLICES, advance=TICK)
+    window = window_of(rows(rng, 0, keys, 0).table.schema, layout)
     spent, counted = 0.0, 0
     for number in range(batches + 2 * span):
         probes, new = rows(rng, rate, keys, number), rows(rng, rate * ratio, keys, number)
         _ = probes.ordered, new.times  # paid for either way
+        window.accounts.arrive("b", len(new))
         started = process_time()
-        for met in window.meet(0, 1 << 60, probes.ordered):
-            for _ in pairs(probes.ordered, met.rows, NOWHERE):
+        for found in candidates(window, 0, 1 << 60, probes.ordered, []):
+            for _ in pairs(probes.ordered, found.rows, NOWHERE):
                 raise AssertionError("nothing is within reach")
-        window.expire((number + 1 - span) * TICK)
-        window.compact()
-        window.add(new, number, ordered=ordered, advance=TICK)
-        window.close(number * TICK)
+        expire(window, (number + 1 - span) * TICK, new.times, None)
+        layout.bound = number * TICK
+        if ordered:
+            window.add(new.sorted().table, number)
+        else:
+            window.add(new.table, number, order="arrival")
+        window.settle()
         if number >= 2 * span:  # the window is full
             spent, counted = spent + process_time() - started, counted + 1
+    assert window.held == window.accounts.held("b")
     return spent / counted * 1e9, window
 
 
@@ -81,7 +105,7 @@ def cell(setting: tuple[int, int], keys: int, ratio: int, batches: int, costs: K
         times[name], window = min(
             (measured(setting, keys, ratio, batches, ordered=ordered) for _ in range(2)), key=lambda one: one[0]
         )
-    load = Load(rate * ratio, rate, window.rows, window.keys, len(window.runs))
+    load = Load(rate * ratio, rate, window.rows, distinct_keys(window), len(window.runs))
     predicted = {"hash": hash_cost(load, costs), "loop": loop_cost(load, costs)}
     return {
         "keys": keys,

@@ -4,11 +4,15 @@
       |            testing         runs operators without Spark
     progressive window multiway punctuated semistream      the operator families
       |
+    join                           what the families share: admitting rows, clocks, probing, output rows
+      |
+    operator                       the contract of an operator
+      |
     state                          holds rows, knows nothing of joins
       |
     estimate                       numbers only
       |
-    arrow errors matching metrics operator options plan projection saturating spark_hash
+    arrow errors matching metrics options plan saturating spark_hash
 
 The tables below say all of it; the code under them only applies them. Every import counts, wherever it
 stands: inside a function, under `TYPE_CHECKING`, relative, or by name through `importlib.import_module`.
@@ -26,22 +30,24 @@ PACKAGE = "watersmeet"
 
 # A unit is a module or sub-package directly under the package; "__init__" is the package itself.
 FOUNDATION = frozenset(
-    {"arrow", "errors", "matching", "metrics", "operator", "options", "plan", "projection", "saturating", "spark_hash"}
+    {"arrow", "errors", "matching", "metrics", "operator", "options", "plan", "saturating", "spark_hash"}
 )
 FAMILIES = frozenset({"progressive", "window", "multiway", "punctuated", "semistream"})
 SPARK_SIDE = frozenset({"spark", "pipeline", "lab", "cli", "__init__", "__main__"})
 
 # Which units of the package an operator family may import, besides itself; all others are forbidden to it.
-FAMILY_MAY_IMPORT = FOUNDATION | {"state", "estimate"}
+FAMILY_MAY_IMPORT = FOUNDATION | {"state", "estimate", "join"}
 FAMILY_MAY_ALSO_IMPORT = {"punctuated": frozenset({"progressive"})}
-FAMILY_WHY = "a family builds on state/, estimate/ and the foundation, not on other families or Spark"
+FAMILY_WHY = "a family builds on join/, state/, estimate/ and the foundation, not on other families or Spark"
 
 # Which units the units below the families may not import.
 OPERATORS_AND_ABOVE = FAMILIES | SPARK_SIDE | {"testing"}
+JOINS_AND_ABOVE = OPERATORS_AND_ABOVE | {"join"}
 MUST_NOT_IMPORT: dict[str, tuple[frozenset[str], str]] = {
-    **dict.fromkeys(FOUNDATION, (OPERATORS_AND_ABOVE, "the foundation knows no operators")),
-    "estimate": (OPERATORS_AND_ABOVE | {"state"}, "estimate/ is numbers only and lies below state/"),
-    "state": (OPERATORS_AND_ABOVE, "state/ holds rows and knows nothing of joins"),
+    **dict.fromkeys(FOUNDATION, (JOINS_AND_ABOVE, "the foundation knows no operators")),
+    "estimate": (JOINS_AND_ABOVE | {"state"}, "estimate/ is numbers only and lies below state/"),
+    "state": (JOINS_AND_ABOVE | {"operator"}, "state/ holds rows and knows nothing of joins"),
+    "join": (OPERATORS_AND_ABOVE, "join/ is what the families share and knows none of them"),
 }
 
 # Every other unit, `testing` among them, may import all but the Spark side; that side may import everything.

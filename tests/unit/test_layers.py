@@ -1,5 +1,6 @@
 """The import-layer check passes on the package and finds each kind of violation in small bad ones."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ def test_the_package_respects_its_layers() -> None:
         ("testing/oracle.py", "from watersmeet.window import window_join"),
         ("state/store.py", "from watersmeet.metrics import Metrics"),
         ("state/store.py", "import json, xxhash\nimport pyarrow.fs"),
+        ("join/binary.py", "from watersmeet.operator import Operator\nfrom ..state.rows import RowStore"),
+        ("window/window_join.py", "from watersmeet.join.binary import BinaryJoin"),
+        ("operator.py", "from watersmeet.state.rows import RowStore"),
     ],
 )
 def test_allowed(package: Path, file: str, source: str) -> None:
@@ -63,11 +67,18 @@ def test_allowed(package: Path, file: str, source: str) -> None:
         ("testing/oracle.py", "from watersmeet.spark import session", "watersmeet.spark.session"),
         ("new_module.py", "from .spark import api", "watersmeet.spark.api"),
         # state and estimate know no operators
-        ("state/tiers.py", "from watersmeet.progressive import rpj", "watersmeet.progressive.rpj"),
-        ("state/tiers.py", "from ..testing.oracle import join", "watersmeet.testing.oracle.join"),
+        ("state/layouts.py", "from watersmeet.progressive import rpj", "watersmeet.progressive.rpj"),
+        ("state/layouts.py", "from ..testing.oracle import join", "watersmeet.testing.oracle.join"),
         ("estimate/frequency.py", "from ..state import run", "watersmeet.state.run"),
         ("estimate/frequency.py", "import watersmeet.lab.report", "watersmeet.lab.report"),
         ("operator.py", "from .multiway.mjoin import MJoin", "watersmeet.multiway.mjoin.MJoin"),
+        ("state/rows.py", "from ..join.probe import probe", "watersmeet.join.probe.probe"),
+        ("state/rows.py", "from watersmeet.operator import Batch", "watersmeet.operator.Batch"),
+        ("operator.py", "from .join.binary import BinaryJoin", "watersmeet.join.binary.BinaryJoin"),
+        ("estimate/frequency.py", "from ..join import clock", "watersmeet.join.clock"),
+        # join is below the families
+        ("join/binary.py", "from ..window.scan import Rows", "watersmeet.window.scan.Rows"),
+        ("join/binary.py", "from ..testing.oracle import join", "watersmeet.testing.oracle.join"),
         # a family knows no other, but for punctuated on progressive
         ("progressive/rpj.py", "from watersmeet import window", "watersmeet.window"),
         ("progressive/rpj.py", "from ..punctuated import purge", "watersmeet.punctuated.purge"),
@@ -91,6 +102,15 @@ def test_violation(package: Path, file: str, source: str, named: str) -> None:
     assert violation.file == package / file
     assert violation.line == len(source.splitlines())
     assert f" {named}: " in violation.message
+
+
+def test_the_store_knows_no_joins() -> None:
+    """What matches what, and what becomes of a row without a match, is decided above the store."""
+    for module in ("rows", "parts", "marks", "layouts", "rules"):
+        source = (REAL_PACKAGE / "state" / f"{module}.py").read_text(encoding="utf-8")
+        assert re.findall(r"\b(?:inner|outer|semi|anti|left join|right join|unmatched)\b", source, re.IGNORECASE) == []
+        imported = set(re.findall(r"^\s*(?:from|import) watersmeet\.(\w+)", source, re.MULTILINE))
+        assert imported <= {"arrow", "metrics", "saturating", "state"}
 
 
 def test_the_command_reports_each_violation_and_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watersmeet.arrow import times_of
 from watersmeet.errors import OptionError
 from watersmeet.multiway.options import MultiwayOptions
-from watersmeet.multiway.window import times_of
 from watersmeet.options import MAX_DURATION
 from watersmeet.saturating import EARLIEST, LATEST, saturated, scaled, shifted
 from watersmeet.window.kernels import Reach, order, pairs
@@ -54,8 +54,8 @@ def test_pairs_of_a_window(left: list[int], right: list[int], before: int, after
 
 
 def test_dates_beyond_the_last_microsecond_count_as_the_last() -> None:
-    days = pa.chunked_array([pa.array([0, 1, 2**31 - 1, None, -(2**31)], pa.int32()).cast(pa.date32())])
-    assert times_of(days).tolist() == [0, DAY, LATEST, EARLIEST, EARLIEST]
+    days = pa.table({"_p0": pa.array([0, 1, 2**31 - 1, -(2**31)], pa.int32()).cast(pa.date32())})
+    assert times_of(days, "_p0").tolist() == [0, DAY, LATEST, EARLIEST]
 
 
 @pytest.mark.parametrize("option", ["window", "lateness"])

@@ -163,7 +163,7 @@ class FewRuns(_Whole):
         if len(runs) <= self.most:
             return None
         order = sorted(range(len(runs)), key=lambda at: (runs[at].rows, at))
-        return Merge([runs[at] for at in sorted(order[: self.most // 2])], 0)
+        return Merge([runs[at] for at in sorted(order[: max(2, self.most // 2)])], 0)
 
 
 @dataclass

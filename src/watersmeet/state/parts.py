@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of, take, times_of
 from watersmeet.saturating import Times
-from watersmeet.state.rules import Mask
+from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.run import Run
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Part:
     run: Run
     table: pa.Table
     base: int = 0  # the number of its first row in the run
+    left: Mapping[str, Indices] | None = None  # of a run that has left: its marks, which the store has forgotten
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -45,12 +46,23 @@ class Part:
     @cached_property
     def _ruled(self) -> Mask | None:
         rule = self.store.rule
+        if self.left is not None and isinstance(rule, Horizon):
+            return None  # rows behind the horizon are held until their run leaves: they leave with it
         return None if rule is None or rule.spares(self.run) else rule.alive(self.run, self.table)
+
+    def _has(self, flag: str) -> bool:
+        """Whether rows of the run have been marked since it was written."""
+        return self.store.marks[flag].count(self.run) > 0 if self.left is None else flag in self.left
+
+    def _marked(self, flag: str, rows: Indices) -> Mask:
+        numbers = rows + self.base
+        return (
+            self.store.marks[flag].test(self.run, numbers) if self.left is None else np.isin(numbers, self.left[flag])
+        )
 
     def alive(self, rows: Indices) -> Mask | None:
         """Which of some rows of the part are alive; None if all are."""
-        dead = self.store.marks[DEAD]
-        marked = ~dead.test(self.run, rows + self.base) if dead.count(self.run) else None
+        marked = ~self._marked(DEAD, rows) if self._has(DEAD) else None
         if self._ruled is None:
             return marked
         return self._ruled[rows] if marked is None else self._ruled[rows] & marked
@@ -58,7 +70,7 @@ class Part:
     @cached_property
     def living(self) -> Indices | None:
         """The rows that are alive; None if all are."""
-        if self._ruled is None and not self.store.marks[DEAD].count(self.run):
+        if self._ruled is None and not self._has(DEAD):
             return None
         rows = np.arange(self.table.num_rows)
         alive = self.alive(rows)
@@ -72,14 +84,13 @@ class Part:
     def flag(self, name: str, rows: Indices) -> Mask:
         """Which of some rows carry a flag: from the start, or since then."""
         found = self.written[name][rows]
-        marks = self.store.marks[name]
-        return found | marks.test(self.run, rows + self.base) if marks.count(self.run) else found
+        return found | self._marked(name, rows) if self._has(name) else found
 
     def take(self, rows: Indices | None) -> pa.Table:
         """Some rows with their flags as they are now; all of them for None."""
         table = self.table if rows is None else take(self.table, rows)
         for name in self.store.flags:
-            if self.store.marks[name].count(self.run):
+            if self._has(name):
                 numbers = np.arange(self.table.num_rows) if rows is None else rows
                 at = table.schema.get_field_index(column_of(name))
                 table = table.set_column(at, table.schema.field(at), pa.array(self.flag(name, numbers)))

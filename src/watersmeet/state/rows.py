@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
+from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
@@ -123,7 +123,11 @@ class RowStore:
 
     def alive(self, run: Run) -> int:
         """The rows of a run that are not marked as dead."""
-        return run.rows - self.marks[DEAD].count(run)
+        marked = self.marks[DEAD].count(run)
+        if marked and run.tier == "spilled" and run.live is not None:  # some marks are of buckets that were released
+            rows = self.marks[DEAD].rows(run)
+            marked = int(np.diff(np.searchsorted(rows, np.array(run.live).ravel()).reshape(-1, 2)).sum())
+        return run.rows - marked
 
     @property
     def rows(self) -> int:
@@ -167,8 +171,7 @@ class RowStore:
         first = batch if oldest is None else oldest
         for facts, piece in self.layout.split(rows, times_of(rows, self.time) if self.time else None):
             self._append(piece, first, batch, order=order, level=level, **facts)
-        if self.counts_buckets and self.buckets:
-            self.bucket_rows = self.bucket_rows + self.buckets.counts(hashes_of(rows))
+        self._count(hashes_of(rows), 1)
 
     def _append(self, table: pa.Table, oldest: int, newest: int, at: int | None = None, **facts: Any) -> Run:
         run = self._made(
@@ -242,17 +245,15 @@ class RowStore:
             self.accounts.leave(self.input, reason, what.count)
             return []
         if isinstance(what, InBuckets):
-            parts = [part for bucket in what.buckets for part in self.bucket(bucket)]
+            parts = [self._left(part) for bucket in what.buckets for part in self.bucket(bucket)]
             taken = self.take(what.buckets)
             rows = sum(table.num_rows for tables in taken.values() for table in tables)
             self.accounts.leave(self.input, reason, rows)
             return [Departed(self.input, reason, lambda: iter([(part, part.living) for part in parts]))] if rows else []
         if isinstance(what, Rows):
-            fresh = self.mark(what.part, DEAD, what.rows)
+            fresh = self._kill(what.part, what.rows)
             if not len(fresh):
                 return []
-            if self.counts_buckets and self.buckets and what.part.run.tier == "resident":
-                self.bucket_rows = self.bucket_rows - self.buckets.counts(what.part.hashes[fresh])
             self.accounts.leave(self.input, reason, len(fresh))
             return [Departed(self.input, reason, lambda: iter([(what.part, fresh)]))]
         if isinstance(what, Before):
@@ -263,10 +264,9 @@ class RowStore:
             gone = [run for run in self.runs if run.time_to is not None and run.time_to < what.time]
         elif isinstance(what, Whole):
             gone = [what.run]
-            if self.counts_buckets and self.buckets and what.run.tier == "resident":
+            if self.counts_buckets and what.run.tier == "resident":
                 for part in self.parts(gone):
-                    hashes = part.hashes if part.living is None else part.hashes[part.living]
-                    self.bucket_rows = self.bucket_rows - self.buckets.counts(hashes)
+                    self._count(part.hashes if part.living is None else part.hashes[part.living], -1)
         else:
             gone = list(self.runs)
             self.bucket_rows = np.zeros_like(self.bucket_rows)
@@ -277,14 +277,34 @@ class RowStore:
         already = min(rows, self._ruled)
         self._ruled -= already
         self.accounts.leave(self.input, reason, rows - already)
-        parts = list(self.parts([run])) if run.tier == "resident" else None
+        marks = self._marks_of(run)
         self._replace([run], [])
 
         def read() -> Iterator[tuple[Part, Indices | None]]:
-            for part in self.pages(run) if parts is None else parts:
-                yield part, part.living
+            for part in self.pages(run) if run.tier == "spilled" else self.parts([run]):
+                gone = replace(part, left=marks)
+                yield gone, gone.living
 
         return Departed(self.input, reason, read)
+
+    def _left(self, part: Part) -> Part:
+        """A part of a run that is about to leave."""
+        return replace(part, left=self._marks_of(part.run))
+
+    def _marks_of(self, run: Run) -> dict[str, Indices]:
+        return {flag: marks.rows(run) for flag, marks in self.marks.items() if marks.count(run)}
+
+    def _kill(self, part: Part, rows: Indices) -> Indices:
+        """Mark rows as dead; returns those that were not."""
+        fresh = self.mark(part, DEAD, rows)
+        if part.run.tier == "resident":
+            self._count(part.hashes[fresh], -1)
+        return fresh
+
+    def _count(self, hashes: Hashes, sign: int) -> None:
+        """Rows came into memory, or are there no more."""
+        if self.counts_buckets and self.buckets:
+            self.bucket_rows = self.bucket_rows + sign * self.buckets.counts(hashes)
 
     # -- moving between memory and disk
 
@@ -333,15 +353,17 @@ class RowStore:
     def hand_over(self, part: Part, rows: Indices) -> pa.Table:
         """Move some living rows of a part out of the store; the caller stores them elsewhere."""
         taken = part.take(rows)
-        self.mark(part, DEAD, rows)
+        self._kill(part, rows)
         return taken
 
     def drain(self) -> pa.Table:
         """Move all rows in memory out of the store, sorted by hash."""
+        before = self.rows
         drained = self._sorted([part.take(part.living) for part in self.parts()], "hash")
         self._forget(self.resident)
         self.runs = self.spilled
         self.bucket_rows = np.zeros_like(self.bucket_rows)
+        self._swept(before - self.rows - drained.num_rows)
         return drained
 
     def release(self, bucket: int, numbers: Collection[int] | None = None) -> None:
@@ -407,6 +429,7 @@ class RowStore:
         before = self.rows
         table = self._sorted([part.take(part.living) for part in self.parts([run])], "hash")
         self._replace([run], [])
+        self._count(hashes_of(table), -1)
         if table.num_rows:
             self.spill(cut_into_pages(table, self.buckets), oldest=run.oldest, newest=run.newest, **facts)
         self._swept(before - self.rows)
@@ -539,6 +562,8 @@ class RowStore:
             marks.forget(runs)
         gone = {run.id for run in runs}
         self._side = {key: table for key, table in self._side.items() if key[0] not in gone}
+        for number in gone:
+            self._offsets.pop(number, None)
 
     def _edges(self, run: Run) -> list[int]:
         """Where the buckets of a run begin; one more entry than buckets."""

@@ -86,5 +86,5 @@ class ChunksRead:
 
     def offsets(self, table: pa.Table) -> Indices:
         """Where the rows of each chunk begin; one more entry than chunks."""
-        inner = np.searchsorted(hashes_of(table), self.lows[1:], side="left")
-        return np.concatenate(([0], inner, [table.num_rows])).astype(np.int64)
+        starts = np.searchsorted(hashes_of(table), self.lows[1:], side="left")
+        return np.concatenate(([0], starts, [table.num_rows])).astype(np.int64)

@@ -71,9 +71,9 @@ def test_resident_bytes_leave_room_for_the_next_batch(policy: str) -> None:
     for number, arrival in enumerate(script):
         batch = batch_of(plan, number, arrival)
         found += rows_of(advance(operator, batch))
-        arrived = sum(operator.resident[i].tiers.nbytes for i in (0, 1))
-        assert sum(operator.metrics.counters[f"resident_bytes.{name}"] for name in ("left", "right")) == arrived
-        assert arrived + 0.9 * sum(table.nbytes for table in batch.rows.values()) <= 12_000
+        resident = sum(store.nbytes for store in operator.sides)
+        assert sum(operator.metrics.counters[f"resident_bytes.{name}"] for name in ("left", "right")) == resident
+        assert resident + 0.9 * sum(table.nbytes for table in batch.rows.values()) <= 12_000
         flushed += operator.metrics.counters.get("rows_flushed", 0)
     assert flushed
     assert found == inner_join(script)
@@ -114,7 +114,9 @@ def test_a_row_after_its_inputs_end_is_an_error() -> None:
     plan = plan_of(memory_rows=10)
     operator = build(plan, MemorySpace())
     list(advance(operator, batch_of(plan, 0, Arrival({"left": [(1, 1, "")]}, ended=frozenset(("left",))))))
-    with pytest.raises(BrokenPromiseError, match="'left' after its end in batch 0, found 1 rows in batch 1"):
+    with pytest.raises(
+        BrokenPromiseError, match="input 'left': expected no rows after its end in batch 0, found 1 rows in batch 1"
+    ):
         list(advance(operator, batch_of(plan, 1, Arrival({"left": [(1, 1, "")]}))))
 
 

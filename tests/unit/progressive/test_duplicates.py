@@ -71,8 +71,8 @@ class Observer:
                 )
 
     def flushed(self, number: int) -> None:
-        for index, rows in enumerate(self.operator.resident):
-            held = {ident for part in rows.parts() for ident in part["_p0"].to_pylist()}
+        for index, store in enumerate(self.operator.sides):
+            held = {ident for part in store.parts() for ident in part.table["_p0"].to_pylist()}
             for row in self.rows[index].values():
                 if row.dts == math.inf and row.ident not in held:
                     row.dts = 2 * number

@@ -9,14 +9,19 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.arrow import sort_by_hash
+from watersmeet.join.emitter import Emitter
+from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks, choose_units
 from watersmeet.progressive.duplicates import DTS, OWED, resident_schema
 from watersmeet.progressive.expected import ExpectedResults
 from watersmeet.progressive.merge_join import Source, Stretch
-from watersmeet.progressive.resident import ResidentRows
-from watersmeet.progressive.spilled import SERIAL, SpilledRows, Unit
+from watersmeet.progressive.units import Unit, Units
+from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import HashTiers
+from watersmeet.state.pages import Cursor
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import MemorySpace, cut_into_pages
 from watersmeet.testing import make_plan
 
@@ -29,22 +34,31 @@ class Disk:
 
     def __init__(self, page_rows: int = 2) -> None:
         self.plan: JoinPlan = make_plan("hmj", keys=KEYS, payload=IDENT)
-        self.space, self.buckets, self.page_rows = MemorySpace(), Buckets(1), page_rows
-        self.spilled = SpilledRows(("left", "right"), 1)
-        resident = tuple(
-            ResidentRows(spec.name, resident_schema(spec.schema), self.buckets, in_rows=True)
+        self.buckets, self.page_rows = Buckets(1), page_rows
+        stores = tuple(
+            RowStore(
+                spec.name,
+                resident_schema(spec.schema),
+                HashTiers(),
+                MemorySpace(),
+                Accounts(Metrics()),
+                buckets=self.buckets,
+                counts_buckets=True,
+            )
             for spec in self.plan.inputs
         )
+        self.stores = (stores[0], stores[1])
+        self.units = Units(self.stores, 1)
         self.tasks = DiskTasks(
-            self.plan, self.space, self.buckets, (resident[0], resident[1]), self.spilled, ExpectedResults(1), page_rows
+            self.plan, Emitter(self.plan.output), self.buckets, self.stores, self.units, ExpectedResults(1), page_rows
         )
 
     def flush(self, left: list[tuple[int, int]], right: list[tuple[int, int]], batch: int) -> None:
         """Rows of both inputs came and were flushed in one batch."""
-        serials = [self._run(name, rows, batch) for name, rows in (("left", left), ("right", right))]
-        self.spilled.add_unit(0, Unit(*serials))
+        serials = [self._run(store, rows, batch) for store, rows in zip(self.stores, (left, right), strict=True)]
+        self.units.add_unit(0, Unit(*serials))
 
-    def _run(self, name: str, rows: list[tuple[int, int]], batch: int) -> int | None:
+    def _run(self, store: RowStore, rows: list[tuple[int, int]], batch: int) -> int | None:
         if not rows:
             return None
         idents, values = zip(*rows, strict=True)
@@ -58,17 +72,16 @@ class Disk:
             }
         )
         pages = cut_into_pages(sort_by_hash(table), self.buckets, self.page_rows)
-        serial = self.spilled.take_serial()
-        return self.spilled.add(self.space.spill(name, pages, oldest=batch, newest=batch, **{SERIAL: serial}))
+        return store.spill(pages, oldest=batch, newest=batch).id
 
-    def units(self) -> list[tuple[list[int], list[int]]]:
+    def matching(self) -> list[tuple[list[int], list[int]]]:
         """The ids of matching runs."""
-        return [(self._idents(unit.left), self._idents(unit.right)) for unit in self.spilled.units[0]]
+        return [(self._idents(0, unit.left), self._idents(1, unit.right)) for unit in self.units.units[0]]
 
-    def _idents(self, serial: int | None) -> list[int]:
+    def _idents(self, index: int, serial: int | None) -> list[int]:
         if serial is None:
             return []
-        return [ident for page in self.spilled.segment(serial, 0).read() for ident in page["_p0"].to_pylist()]
+        return [ident for page in self.units.segment(index, serial, 0).read() for ident in page["_p0"].to_pylist()]
 
 
 def pairs(tables: Iterator[pa.Table]) -> list[tuple[int, int]]:
@@ -86,18 +99,18 @@ def figure_2() -> Disk:
 
 def test_the_first_merge_of_figure_2() -> None:
     disk = figure_2()
-    units = choose_units(disk.spilled.units[0], fan_in=2)
-    assert units == disk.spilled.units[0][:2]
+    units = choose_units(disk.units.units[0], fan_in=2)
+    assert units == disk.units.units[0][:2]
     # (2, 10) agree too, but were flushed together.
     assert pairs(disk.tasks._merge(0, units, step_rows=1)) == [(1, 12), (3, 14), (6, 11)]
     # Figure 2b: the third runs wait, the merged ones follow them.
-    assert disk.units() == [([7, 8], [16, 17]), ([1, 2, 5, 3, 6, 4], [12, 10, 13, 14, 11, 15])]
+    assert disk.matching() == [([7, 8], [16, 17]), ([1, 2, 5, 3, 6, 4], [12, 10, 13, 14, 11, 15])]
 
 
 def test_the_second_merge_of_figure_2_and_no_third() -> None:
     disk = figure_2()
     assert pairs(disk.tasks.dd(0, fan_in=2, max_pages=1000)) == [(1, 12), (3, 14), (6, 11), (8, 15)]
-    assert disk.units() == [([1, 2, 5, 7, 3, 6, 8, 4], [12, 10, 13, 16, 17, 14, 11, 15])]
+    assert disk.matching() == [([1, 2, 5, 7, 3, 6, 8, 4], [12, 10, 13, 16, 17, 14, 11, 15])]
     assert pairs(disk.tasks.dd(0, fan_in=2, max_pages=1000)) == []
 
 
@@ -109,8 +122,8 @@ def test_the_matching_runs_of_figure_6() -> None:
         disk.flush([], [(number, number)], batch=number)
     steps = []
     for _ in range(3):
-        list(disk.tasks._merge(0, choose_units(disk.spilled.units[0], 2), step_rows=100))
-        steps.append(disk.units())
+        list(disk.tasks._merge(0, choose_units(disk.units.units[0], 2), step_rows=100))
+        steps.append(disk.matching())
     assert steps[0] == [([3], []), ([4], []), ([], [7]), ([1, 2], [5, 6])]
     assert steps[1] == [([1, 2], [5, 6]), ([3, 4], [7])]  # r_1^5 matches r_2^4, r_1^6 matches r_2^3
     assert steps[2] == [([1, 2, 3, 4], [5, 6, 7])]  # r_1^7 matches r_2^5
@@ -118,7 +131,7 @@ def test_the_matching_runs_of_figure_6() -> None:
     disk.flush([(8, 5)], [], batch=9)
     disk.flush([], [(9, 1)], batch=10)
     assert pairs(disk.tasks.dd(0, fan_in=2, max_pages=1000)) == [(1, 9), (8, 5)]
-    assert disk.units() == [([1, 2, 3, 4, 8], [9, 5, 6, 7])]
+    assert disk.matching() == [([1, 2, 3, 4, 8], [9, 5, 6, 7])]
 
 
 def test_a_dd_task_stops_when_its_pages_are_used_and_goes_on_later() -> None:
@@ -134,7 +147,7 @@ def test_a_side_with_one_run_is_not_rewritten() -> None:
     disk.flush([(1, 4)], [], batch=1)
     disk.flush([], [(2, 4)], batch=2)
     assert pairs(disk.tasks.dd(0, fan_in=2, max_pages=10)) == [(1, 2)]
-    assert disk.spilled.units[0] == [Unit(0, 1)]
+    assert disk.units.units[0] == [Unit(0, 0)]
     assert disk.tasks.pages == 2  # read, none written
 
 
@@ -144,8 +157,8 @@ def test_merged_buckets_leave_their_files_and_empty_files_go() -> None:
     assert (
         disk.tasks.pages == 8 + 8
     )  # three runs of each input hold 2 + 1 + 1 and 1 + 2 + 1 pages; all are written again
-    assert sorted(disk.spilled.runs) == [6, 7]
-    assert disk.spilled.counts.tolist() == [[8], [8]]
+    assert [[run.id for run in store.runs] for store in disk.stores] == [[3], [3]]
+    assert disk.units.counts.tolist() == [[8], [8]]
 
 
 @pytest.mark.parametrize("page_rows", [1, 3, 100])
@@ -159,7 +172,7 @@ def test_no_more_than_a_step_and_a_page_is_in_memory(page_rows: int) -> None:
             read[0] += min(page_rows, 1000 - start)
             yield table.slice(start, page_rows)
 
-    source, taken = Source(pages(), 0, 1000), []
+    source, taken = Source(Cursor(pages()), 0, 1000), []
     for step in range(1, 11):
         stretch = Stretch.of([source], step * (1 << 63) // 10)
         assert stretch is not None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
 
-from watersmeet.operator import Batch, advance
+from watersmeet.operator import Batch, advance, resume, saved
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.punctuated.patterns import Pattern, punctuation_table
@@ -35,8 +35,7 @@ def run(made: JoinPlan, script: Script, *, reload: bool = False) -> list[tuple[l
     for number, arrival in enumerate(script):
         if reload and number:
             fresh = build(made, space)
-            fresh.ended, fresh.finished = dict(join.ended), join.finished
-            fresh.restore(join.save())
+            resume(fresh, saved(join))
             join = fresh
         rows = [row for table in advance(join, batch_of(made, number, arrival)) for row in table.to_pylist()]
         said = [row["said"]["k0"] for row in rows if row["said"] is not None]

@@ -9,10 +9,15 @@ import pytest
 from watersmeet.arrow import data_bytes
 from watersmeet.errors import OptionError
 from watersmeet.estimate.frequency import amounts_of, surely, tally
+from watersmeet.metrics import Metrics
 from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.cost_model import CostModel, Costs, Workload, harmonic
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.semistream.row_sizes import row_bytes
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import HashTiers
+from watersmeet.state.rows import RowStore
+from watersmeet.state.space import MemorySpace
 
 U64 = np.uint64
 
@@ -21,8 +26,13 @@ def rows(hashes: list[int]) -> pa.Table:
     return pa.table({"_hash": pa.array(hashes, pa.uint64()), "_k0": pa.array(hashes, pa.int64())})
 
 
+def empty() -> Cache:
+    schema = rows([]).schema
+    return Cache(RowStore("master", schema, HashTiers(), MemorySpace(), Accounts(Metrics())))
+
+
 def filled() -> Cache:
-    cache = Cache()
+    cache = empty()
     cache.admit(np.array([2, 5], U64), np.array([2, 0]), np.array([32.0, 0.0]), rows([2, 2]), batch=0)
     cache.admit(np.array([9], U64), np.array([1]), np.array([16.0]), rows([9]), batch=3)
     return cache
@@ -46,23 +56,23 @@ def test_whole_keys_and_absences_are_held_and_dropped() -> None:
     assert cache.holds(np.array([1, 2, 5, 9], U64)).tolist() == [False, True, True, True]
     cache.drop(np.array([2, 5], U64))
     assert cache.holds(np.array([2, 5, 9], U64)).tolist() == [False, False, True]
-    assert sum(run.rows for run in cache.rows.runs) == 1
+    assert cache.rows.rows == sum(run.rows for run in cache.rows.runs) == 1  # the rows are gone from memory too
 
 
 def test_eviction_compares_bytes_and_spares_newcomers() -> None:
     cache = filled()
-    for batch in range(4, 10):
-        cache.note_hits(np.array([2] * 4, U64), np.full(4, 20.0), batch)
+    for _ in range(4, 10):
+        cache.note_hits(np.array([2] * 4, U64), np.full(4, 20.0))
     # Hash 2 answers 48 bytes per batch and costs 72; with a stay of 2 batches it is worth keeping.
     assert cache.evict(9, stay=2.0, residence=8, factor=1.0) == 1  # the absence of 5; 9 is too new to judge
     assert cache.holds(np.array([2, 5, 9], U64)).tolist() == [True, False, True]
-    assert cache.hits == []
+    assert cache.hits.rows == 0
     assert cache.evict(20, stay=2.0, residence=8, factor=1.0) == 2
 
 
 def test_the_most_useful_keys_per_byte_are_the_last_to_go() -> None:
     cache = filled()
-    cache.note_hits(np.array([2, 9, 9], U64), np.array([20.0, 20.0, 20.0]), 4)
+    cache.note_hits(np.array([2, 9, 9], U64), np.array([20.0, 20.0, 20.0]))
     assert cache.best(60, 4).tolist() == [9]
     assert cache.best(1000, 4).tolist() == [2, 5, 9]
     assert cache.shrink(1, 4) == 1
@@ -70,18 +80,18 @@ def test_the_most_useful_keys_per_byte_are_the_last_to_go() -> None:
 
 
 def test_hits_are_summed_however_they_come() -> None:
-    cache = Cache()
+    cache = empty()
     rng = np.random.default_rng(0)
     total: dict[int, float] = {}
-    for batch in range(20):
+    for _ in range(20):
         hashes = np.sort(rng.integers(0, 30, 40).astype(U64))
-        cache.note_hits(hashes, np.ones(40), batch)
+        cache.note_hits(hashes, np.ones(40))
         for value in hashes.tolist():
             total[value] = total.get(value, 0) + 1
-    assert len(cache.hits) < 8
+    assert len(cache.hits.pieces) < 8
     found: dict[int, float] = {}
-    for run in cache.hits:
-        for value, amount in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
+    for piece in cache.hits.pieces:
+        for value, amount in zip(*(column.to_pylist() for column in piece.table.columns), strict=True):
             found[value] = found.get(value, 0) + amount
     assert found == total
 

@@ -1,4 +1,4 @@
-"""Buckets, runs, pages and tiers."""
+"""Buckets, runs and pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from watersmeet.arrow import hashes_of
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run, hash_sum, resident_run, subtract_ranges
 from watersmeet.state.space import MemorySpace, cut_into_pages
-from watersmeet.state.tiers import TieredRuns
 
 hash_lists = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**32 - 1, 2**32, 2**63, 2**64 - 1]), max_size=50)
 
@@ -105,58 +104,11 @@ def test_the_digest_of_a_run_does_not_see_the_order_of_equal_hashes() -> None:
     assert run_of([4, 4, 5]).digest() != run_of([4, 5, 5]).digest()
 
 
-@given(st.lists(st.integers(0, 9), max_size=80), st.sampled_from([2, 3, 4]), st.sampled_from([5, 40, 10**6]))
-def test_tiers_keep_all_rows_in_few_runs(sizes: list[int], fanout: int, max_rows: int) -> None:
-    tiers = TieredRuns(fanout=fanout, max_rows=max_rows)
-    hashes: list[int] = []
-    rewritten = 0
-    for batch, size in enumerate(sizes):
-        new = [(batch * 31 + i * 7919) % 1000 for i in range(size)]
-        hashes += new
-        rewritten += tiers.add(run_of(new, batch))
-        assert tiers.rows == len(hashes)
-    assert sorted(h for run in tiers.runs for h in run.hashes.tolist()) == sorted(hashes)
-    assert all((np.diff(run.hashes.astype(object)) >= 0).all() for run in tiers.runs)
-    assert all(run.rows <= max(max_rows, 9) for run in tiers.runs)
-    levels = np.log(max(len(sizes), 2)) / np.log(fanout) + 1
-    if max_rows > len(hashes):
-        assert len(tiers.runs) <= fanout * levels
-        assert rewritten <= len(hashes) * levels
-    assert tiers.nbytes == sum(run.nbytes for run in tiers.runs)
-
-
-def test_inputs_that_lag_merge_in_batches_of_their_own() -> None:
-    inputs = [TieredRuns(lag=lag) for lag in range(4)]
-    merges: list[list[int]] = [[] for _ in inputs]
-    for batch in range(40):
-        for tiers, when in zip(inputs, merges, strict=True):
-            if tiers.add(run_of([batch], batch)):
-                when.append(batch)
-    assert merges == [list(range(3 + lag, 40, 4)) for lag in range(4)]
-    assert all(tiers.rows == 40 for tiers in inputs)
-
-
-def test_merged_runs_span_the_batches_of_their_parts() -> None:
-    tiers = TieredRuns(fanout=2)
-    for batch in range(4, 8):
-        tiers.add(run_of([batch], batch))
-    assert [(run.oldest, run.newest, run.rows) for run in tiers.runs] == [(4, 7, 4)]
-
-
-def test_no_merge_makes_a_column_too_large_for_one_array() -> None:
-    wide = [pa.table({"_hash": pa.array([i], pa.uint64()), "_p0": ["x" * 1000]}) for i in range(8)]
-    tiers = TieredRuns(fanout=2, max_bytes=2500)
-    for i, table in enumerate(wide):
-        tiers.add(resident_run("left", table, oldest=i, newest=i))
-    assert tiers.rows == 8
-    assert max(run.nbytes for run in tiers.runs) <= 2500
-
-
 @pytest.mark.parametrize("pages", [[(0, [1]), (1, [2, 3])]])
 def test_memory_writer_is_a_spill_in_steps(pages: list[tuple[int, list[int]]]) -> None:
     writer = MemorySpace().writer("left", table_of([]).schema)
     for bucket, hashes in pages:
         writer.add(bucket, table_of(hashes))
     run = writer.finish(oldest=0, newest=0, level=3)
-    assert (run.rows, run.attributes) == (3, {"level": 3})
+    assert (run.rows, run.facts()) == (3, {"level": 3})
     assert hashes_of(next(run.read(1))).tolist() == [2, 3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections import Counter
@@ -21,6 +20,8 @@ from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir, seal, unseal
 from watersmeet.state.history import metrics_history
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run, resident_run
 from watersmeet.state.segments import FOLD, SEGMENT, Segments
 from watersmeet.state.store import KEEP, PartitionStore
@@ -48,6 +49,11 @@ def run_until(folder: Path, number: int) -> PartitionStore:
     for batch in range(number + 1):
         advance(folder, batch)
     return PartitionStore(StateDir(folder), 0)
+
+
+def state_of(runs: list[Run]) -> OperatorState:
+    """A state of one store."""
+    return OperatorState(stores=[StoreState("left", "left", sum(run.rows for run in runs), runs, {}, {})])
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
@@ -200,7 +206,7 @@ def test_timings_are_not_in_the_digest(tmp_path: Path) -> None:
         manifest = Manifest(version=0, partition=0, query="q", session="s")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return store.commit(manifest, [], store.space(0, "0"), metrics, {"join": seconds}, 0).digest
+            return store.commit(manifest, OperatorState(), store.space(0, "0"), metrics, {"join": seconds}, 0).digest
 
     assert commit(1.0, 1) == commit(2.0, 1) != commit(1.0, 2)
 
@@ -286,14 +292,14 @@ def test_a_run_that_is_not_read_at_once_is_still_checked_when_it_is(tmp_path: Pa
 
     def commit(version: int, session: str, runs: list[Run]) -> None:
         manifest = Manifest(version=version, partition=0, query="q", session=session)
-        store.commit(manifest, runs, store.space(version, "0"), Metrics(), {}, 0)
+        store.commit(manifest, state_of(runs), store.space(version, "0"), Metrics(), {}, 0)
 
     space = store.space(0, "0")
     table = pa.table({"_hash": pa.array([1, 2], pa.uint64())})
     commit(0, "first", [space.spill("left", [(0, table)], oldest=0, newest=0)])
     flip_a_bit(files(tmp_path, "run-*")[0], 350)
-    commit(1, "second", store.runs(store.load(1, "q", "second"), "second"))  # a restart that leaves the run alone
-    (run,) = store.runs(store.load(2, "q", "second"), "second")
+    commit(1, "second", store.state(store.load(1, "q", "second"), "second").runs)  # a restart that leaves the run alone
+    (run,) = store.state(store.load(2, "q", "second"), "second").runs
     with pytest.raises(CorruptStateError, match="expected checksum"):
         list(run.read(0))
 
@@ -387,12 +393,12 @@ def test_spilled_runs_on_disk_equal_those_in_memory(tmp_path: Path) -> None:
         writer.add(bucket, pa.table({"_hash": pa.array(hashes, pa.uint64())}))
     run = writer.finish(oldest=0, newest=0, level=2)
     manifest = Manifest(version=0, partition=0, query="q", session="s")
-    store.commit(manifest, [run], store.space(0, "0"), Metrics(), {}, 0)
-    (again,) = store.runs(store.load(1, "q", "t"), "t")
+    store.commit(manifest, state_of([run]), store.space(0, "0"), Metrics(), {}, 0)
+    (again,) = store.state(store.load(1, "q", "t"), "t").runs
     assert again.digest() == run.digest()
     assert [hashes_of(page).tolist() for page in again.read(0)] == [[1, 2], [3]]
     assert [hashes_of(page).tolist() for page in again.read(4)] == [[9, 9]]
-    assert json.loads(json.dumps(again.attributes)) == {"level": 2}
+    assert again.facts() == {"level": 2}
 
 
 def test_only_so_many_files_of_spilled_runs_are_open(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.operator import Batch, OperatorState, advance
+from watersmeet.operator import Batch, advance, resume, saved
 from watersmeet.operators import build
 from watersmeet.plan import JoinPlan
 from watersmeet.state.space import MemorySpace
@@ -63,7 +64,7 @@ def test_a_late_row_is_counted_and_meets_what_must_still_be_there() -> None:
     assert driver.counter("late.left") == 1
     # Right rows are needed from 100 - 5 - 10 on: the one at 85 is met, the one at 84.9 is gone.
     assert driver.operator.metrics.rows_out == 1
-    assert driver.operator.watermarks.newest["left"] == 100 * SECOND
+    assert driver.operator.clock.newest["left"] == 100 * SECOND
 
 
 def test_each_window_expires_by_the_other_input_alone() -> None:
@@ -91,13 +92,13 @@ def test_an_expired_run_is_dropped_unread() -> None:
     driver = Driver(plan((10, 10), algorithm="HH"))
     for at in range(12):
         driver.send(left=[(key, at) for key in range(50)], right=[(99, at)])
-    window = driver.operator.stored["left"]
-    old = [run for run in window.runs if run.attributes["to"] < 4 * SECOND]
+    store = driver.operator.stores["left"]
+    old = [run for run in store.runs if run.time_to is not None and run.time_to < 4 * SECOND]
     assert old
     for run in old:
         object.__setattr__(run, "data", Unreadable())
     driver.send(right=[(99, 20)])
-    assert driver.counter("expired_runs.left") >= len(old)
+    assert driver.counter("runs_expired.left") >= len(old)
 
 
 @pytest.mark.parametrize("algorithm", ["HH", "NN"])
@@ -112,8 +113,8 @@ def test_memory_holds_the_live_window_and_a_quarter_more(algorithm: str, shape: 
         driver.send(left=left, right=[(0, number + 0.5)])
         stored.append(np.array([at for _, at in left]))
         live = int(np.count_nonzero(np.concatenate(stored) >= number + 0.5 - 1 - 10))
-        assert live <= driver.operator.stored["left"].rows <= 1.25 * live
-    assert driver.operator.stored["left"].rows < 0.7 * sum(len(times) for times in stored)
+        assert live <= driver.operator.stores["left"].rows <= 1.25 * live
+    assert driver.operator.stores["left"].rows < 0.7 * sum(len(times) for times in stored)
 
 
 def test_auto_indexes_what_is_probed_and_leaves_the_rest_as_it_comes() -> None:
@@ -125,7 +126,7 @@ def test_auto_indexes_what_is_probed_and_leaves_the_rest_as_it_comes() -> None:
         driver.send(left=[(key % 100, number) for key in range(400)], right=few if number >= 10 else ())
         if number == 9:  # nobody has probed the left window so far
             assert driver.operator.choices["left"].method == "loop"
-            assert not any(run.attributes["ordered"] for run in driver.operator.stored["left"].runs)
+            assert not any(run.order == "hash" for run in driver.operator.stores["left"].runs)
         events += [event["kind"] for event in driver.operator.metrics.events if event.get("input") == "left"]
     assert "index" in events
     assert driver.counter("cost_ns.left.hash") > 0
@@ -138,7 +139,7 @@ def test_many_probes_make_auto_choose_hash() -> None:
         rows = [(key % 40, number) for key in range(3000)]
         driver.send(left=rows, right=rows[:300])
     assert driver.counter("uses_hash.left") == 1
-    assert any(run.attributes["ordered"] for run in driver.operator.stored["left"].runs)
+    assert any(run.order == "hash" for run in driver.operator.stores["left"].runs)
 
 
 def test_what_does_not_fit_goes_to_disk_and_is_still_met() -> None:
@@ -146,15 +147,15 @@ def test_what_does_not_fit_goes_to_disk_and_is_still_met() -> None:
     for number in range(30):
         left, right = [(key, number) for key in range(20)], [(key, number) for key in range(0, 20, 3)]
         assert exact.send(left, right) == squeezed.send(left, right)
-        assert sum(window.nbytes for window in squeezed.operator.stored.values()) <= 4000
-    assert any(run.tier == "spilled" for run in squeezed.operator.stored["left"].runs)
+        assert sum(store.nbytes for store in squeezed.operator.stores.values()) <= 4000
+    assert any(run.tier == "spilled" for run in squeezed.operator.stores["left"].runs)
 
 
 def test_shrinking_stays_within_memory_and_serves_the_slower_input_first() -> None:
     driver = Driver(plan((50, 50), on_overload="shrink", memory=6000))
     for number in range(60):
         driver.send([(key, number + key / 10) for key in range(2)], [(key, number + key / 100) for key in range(30)])
-        assert sum(window.nbytes for window in driver.operator.stored.values()) <= 6000
+        assert sum(store.nbytes for store in driver.operator.stores.values()) <= 6000
     assert driver.counter("effective_window_us.left") == 50 * SECOND
     assert driver.counter("effective_window_us.right") < 10 * SECOND
     assert driver.counter("left.right.shrunk") > 0
@@ -177,12 +178,12 @@ def test_the_service_rate_comes_from_recorded_batches() -> None:
     driver = Driver(plan((10, 10), on_overload="shed"))
     rows = [(key, 0) for key in range(500)]
     driver.send(rows, rows)
-    state = driver.operator.save()
+    state = saved(driver.operator)
     busy = {"rows_in": {"left": 500, "right": 500}, "counters": {}, "timings": {"load": 0.1, "join": 4.9}}
     for history, shed in (([], 0), ([busy], 800)):
         again = Driver(driver.plan)
         again.number = 1
-        again.operator.restore(OperatorState(state.runs, state.values, history))
+        resume(again.operator, replace(state, history=history))
         again.send(rows, rows)
         assert again.counter("left.left.shed") + again.counter("left.right.shed") == pytest.approx(shed, rel=0.1)
 

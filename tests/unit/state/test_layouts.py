@@ -1,0 +1,266 @@
+"""Layouts: which runs are merged, when, and when no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.metrics import Metrics
+from watersmeet.state import layouts
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices
+from watersmeet.state.parts import Rows
+from watersmeet.state.rows import RowStore
+from watersmeet.state.run import Run, resident_run
+from watersmeet.state.space import MemorySpace
+
+SCHEMA = pa.schema([("_hash", pa.uint64()), ("_p0", pa.int64())])
+
+
+def run_of(rows: int, level: int = 0, **facts: Any) -> Run:
+    table = pa.table([range(rows), range(rows)], schema=SCHEMA)
+    return resident_run("left", table, oldest=0, newest=0, level=level, **facts)
+
+
+def rows_of(run: Run) -> int:
+    return run.rows
+
+
+def store_of(layout: Layout, **options: Any) -> RowStore:
+    return RowStore("left", SCHEMA, layout, MemorySpace(), Accounts(Metrics()), **options)
+
+
+def add(store: RowStore, hashes: Sequence[int], batch: int, times: Sequence[int] | None = None) -> int:
+    """Store rows and settle; returns how many were written once more."""
+    store.add(pa.table([sorted(hashes), list(times or [batch] * len(hashes))], schema=SCHEMA), batch)
+    return store.settle()
+
+
+# -- tiers
+
+
+@given(st.lists(st.integers(0, 9), max_size=80), st.sampled_from([2, 3, 4]), st.sampled_from([5, 40, 10**6]))
+def test_tiers_keep_all_rows_in_few_runs(sizes: list[int], fanout: int, max_rows: int) -> None:
+    store = store_of(HashTiers(fanout=fanout, max_rows=max_rows))
+    hashes: list[int] = []
+    rewritten = 0
+    for batch, size in enumerate(sizes):
+        new = [(batch * 31 + i * 7919) % 1000 for i in range(size)]
+        hashes += new
+        rewritten += add(store, new, batch)
+        assert store.rows == len(hashes)
+    assert sorted(h for run in store.runs for h in run.hashes.tolist()) == sorted(hashes)
+    assert all((np.diff(run.hashes.astype(object)) >= 0).all() for run in store.runs)
+    assert all(run.rows <= max(max_rows, 9) for run in store.runs)
+    levels = np.log(max(len(sizes), 2)) / np.log(fanout) + 1
+    if max_rows > len(hashes):
+        assert len(store.runs) <= fanout * levels
+        assert rewritten <= len(hashes) * levels
+    assert store.nbytes == sum(run.nbytes for run in store.runs)
+
+
+def test_inputs_that_lag_merge_in_batches_of_their_own() -> None:
+    inputs = [store_of(HashTiers(lag=lag)) for lag in range(4)]
+    merges: list[list[int]] = [[] for _ in inputs]
+    for batch in range(40):
+        for store, when in zip(inputs, merges, strict=True):
+            if add(store, [batch], batch):
+                when.append(batch)
+    assert merges == [list(range(3 + lag, 40, 4)) for lag in range(4)]
+    assert all(store.rows == 40 for store in inputs)
+
+
+def test_merged_runs_span_the_batches_of_their_parts() -> None:
+    store = store_of(HashTiers(fanout=2))
+    for batch in range(4, 8):
+        add(store, [batch], batch)
+    assert [(run.oldest, run.newest, run.rows, run.level) for run in store.runs] == [(4, 7, 4, 2)]
+
+
+def test_a_full_level_takes_the_levels_above_along_in_one_pass() -> None:
+    runs = [run_of(16, 2), run_of(4, 1), *[run_of(1)] * 2]
+    merge = HashTiers(fanout=2).due(runs, rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (runs, 3, True)
+    merge = HashTiers(fanout=3).due([run_of(4, 1), *[run_of(1)] * 3], rows_of)
+    assert merge is not None
+    assert (len(merge.runs), merge.level) == (3, 1)
+    assert HashTiers(fanout=3).due([*[run_of(4, 1)] * 5, run_of(1)], rows_of) is None  # level 0 is not full
+
+
+def test_what_is_too_large_to_merge_moves_up_as_it_is() -> None:
+    runs = [run_of(6), run_of(6)]
+    merge = HashTiers(fanout=2, max_rows=10).due(runs, rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (runs, 1, False)
+    # A level above that would become too large stays where it is.
+    merge = HashTiers(fanout=2, max_rows=10).due([run_of(9, 1), run_of(1), run_of(1)], rows_of)
+    assert merge is not None
+    assert ([run.rows for run in merge.runs], merge.level, merge.rewrite) == ([1, 1], 1, True)
+
+
+def test_no_merge_makes_a_column_too_large_for_one_array() -> None:
+    schema = pa.schema([("_hash", pa.uint64()), ("_p0", pa.string())])
+    store = RowStore("left", schema, HashTiers(fanout=2, max_bytes=2500), MemorySpace(), Accounts(Metrics()))
+    for batch in range(8):
+        store.add(pa.table([[batch], ["x" * 1000]], schema=schema), batch)
+        store.settle()
+    assert store.rows == 8
+    assert max(run.nbytes for run in store.runs) <= 2500
+
+
+# -- by size
+
+
+def test_size_tiers_count_the_rows_alive() -> None:
+    layout = SizeTiers(smallest=10, fanout=2, max_rows=1000)
+    runs = [run_of(100), run_of(8), run_of(90)]
+    merge = layout.due(runs, rows_of)
+    assert merge is not None
+    assert merge.runs == [runs[0], runs[2]]
+    merge = layout.due(runs, lambda run: min(run.rows, 10))  # so many have died that all are equally long
+    assert merge is not None
+    assert merge.runs == runs
+    assert layout.due([run_of(100), run_of(8)], rows_of) is None
+
+
+@pytest.mark.parametrize(("rows", "level"), [(0, 0), (10, 0), (11, 1), (40, 1), (41, 2), (160, 2), (161, 3)])
+def test_a_size_tier_is_a_factor_of_four(rows: int, level: int) -> None:
+    layout = SizeTiers(smallest=10, fanout=2)
+    other = run_of((10, 40, 160, 640)[level])
+    assert layout.due([run_of(rows), other], rows_of) is not None
+    for wrong in range(4):
+        if wrong != level:
+            assert layout.due([run_of(rows), run_of((10, 40, 160, 640)[wrong])], rows_of) is None
+
+
+def test_size_tiers_leave_runs_that_are_too_large_together() -> None:
+    assert SizeTiers(smallest=10, fanout=2, max_rows=19).due([run_of(10), run_of(10)], rows_of) is None
+    assert SizeTiers(smallest=10, fanout=2, max_rows=20).due([run_of(10), run_of(10)], rows_of) is not None
+
+
+def test_a_run_that_is_mostly_dead_is_rewritten() -> None:
+    for layout in (HashTiers(), SizeTiers(), FewRuns()):
+        runs = [run_of(4), run_of(4)]
+        dead = {id(runs[0]): 2, id(runs[1]): 3}
+        assert layout.sparse(runs, 8, lambda run: dead[id(run)]) == [runs[1]]  # noqa: B023
+    store = store_of(HashTiers())
+    add(store, [1, 2, 3, 4], 0)
+    store.accounts.arrive("left", 4)
+    (part,) = store.parts()
+    store.remove(Rows(part, np.array([0, 1])), "ended")
+    assert store.settle() == 0
+    store.remove(Rows(part, np.array([2])), "ended")
+    assert store.settle() == 1
+    assert [run.rows for run in store.runs] == [1]
+
+
+# -- few runs
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 16])
+def test_few_runs_stay_few(most: int) -> None:
+    store = store_of(FewRuns(most=most))
+    for batch in range(50):
+        add(store, [batch], batch)
+        assert len(store.runs) <= max(most, 1)
+    assert store.rows == 50
+
+
+def test_the_smaller_half_is_merged_and_gets_the_slot_of_now() -> None:
+    runs = [run_of(9), run_of(1), run_of(8), run_of(2), run_of(7)]
+    layout = FewRuns(most=4, slot=6)
+    merge = layout.due(runs, rows_of)
+    assert merge is not None
+    assert merge.runs == [runs[1], runs[3]]
+    assert layout.due(runs[:4], rows_of) is None
+    assert layout.slot_of(runs) == {"slot": 6}
+    assert [facts for facts, _ in layout.split(run_of(3).table, None)] == [{"slot": 6}]
+
+
+# -- slices of time
+
+
+def slices(**options: Any) -> TimeSlices:
+    return TimeSlices(span=100, share=10, tiers=HashTiers(fanout=3), **options)
+
+
+def test_no_run_crosses_the_border_of_a_slice() -> None:
+    store = store_of(slices(), time="_p0")
+    add(store, range(6), 0, [29, 5, 20, 9, 0, 10])
+    found = [(run.slot, run.width, run.time_from, run.time_to, run.rows) for run in store.runs]
+    assert found == [(0, 10, 0, 9, 3), (1, 10, 10, 10, 1), (2, 10, 20, 29, 2)]
+
+
+def test_slices_are_wider_for_a_batch_that_spans_many_and_for_a_horizon_that_moves_fast() -> None:
+    def widths(layout: TimeSlices, times: list[int]) -> set[int]:
+        table = pa.table([range(len(times)), times], schema=SCHEMA)
+        return {facts["width"] for facts, _ in layout.split(table, np.array(times))}
+
+    assert widths(slices(), [0, 159]) == {10}
+    assert widths(slices(), [0, 160]) == {20}
+    assert widths(slices(advance=20), [0, 1]) == {10}
+    assert widths(slices(advance=21), [0, 1]) == {20}
+    layout = slices()
+    layout.narrow(50)
+    assert layout.width == 5
+    layout.narrow(1)
+    assert layout.width == 1
+    layout.narrow(1000)
+    assert layout.width == 10  # not wider than planned
+
+
+def test_a_slice_is_closed_once_and_late_rows_are_merged_among_themselves() -> None:
+    layout = slices()
+    store = store_of(layout, time="_p0")
+    for batch in range(2):
+        assert add(store, [1, 2], batch, [3, 4]) == 0
+    layout.bound = 9
+    assert store.settle() == 0  # rows of the time 9 may still come
+    layout.bound = 10
+    assert store.settle() == 4
+    (closed,) = store.runs
+    assert (closed.rows, closed.level) == (4, layout.closed)
+    written = [add(store, [batch], batch, [5]) for batch in range(2, 11)]
+    # Nine late rows: merged by three, then three times three; the closed run is never written again.
+    assert written == [0, 0, 3, 0, 0, 3, 0, 0, 9]
+    assert store.runs[0] is closed
+    assert [(run.rows, run.level) for run in store.runs[1:]] == [(9, 2)]
+    assert store.settle() == 0
+
+
+def test_runs_of_one_order_and_one_width_are_merged() -> None:
+    layout = slices(bound=1000)
+    kept = [run_of(1, width=10, slot=1), run_of(1, width=10, slot=1, order="arrival"), run_of(1, width=20, slot=1)]
+    assert layout.due(kept, rows_of) is None
+    other = run_of(1, width=10, slot=1)
+    merge = layout.due([*kept, other], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level) == ([kept[0], other], layout.closed)
+
+
+def test_a_slice_too_large_for_one_run_is_closed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "MAX_ROWS", 3)
+    layout = slices(bound=10)
+    store = store_of(layout, time="_p0")
+    add(store, [1, 2], 0, [3, 4])
+    assert add(store, [1, 2], 1, [3, 4]) == 0
+    assert [(run.rows, run.level) for run in store.runs] == [(2, layout.closed)] * 2
+    assert layout.due(store.runs, rows_of) is None
+
+
+def test_dead_rows_of_slices_are_rewritten_when_they_are_a_quarter_of_the_live_ones() -> None:
+    layout, runs = slices(), [run_of(10), run_of(10)]
+
+    def unread(run: Run) -> int:
+        raise AssertionError("a run was read")
+
+    assert layout.sparse(runs, 100, unread) == []  # even if all 20 were dead, 80 live ones are too many
+    assert layout.sparse(runs, 60, lambda run: 6) == []
+    assert layout.sparse(runs, 60, lambda run: 7) == runs
