@@ -32,6 +32,7 @@ import pyarrow as pa
 from watersmeet.arrow import HASH, hash_keys
 from watersmeet.operator import Batch
 from watersmeet.plan import JoinPlan
+from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.patterns import Pattern, punctuation_table
 from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir
@@ -69,6 +70,8 @@ class Workload:
         tuning = dict(self.tuning)
         if self.budget is not None:
             tuning["memory"] = int(self.budget * len(self.inputs) * rows * batches * ROW_BYTES)
+        if self.operator in ("rpj", "xjoin", "hmj") and "combine_runs" in ProgressiveOptions.model_fields:
+            tuning["combine_runs"] = 0  # a tree without the option never combines runs while rows come
         if self.operator != "semi_stream":
             return make_plan(self.operator, self.inputs, self.options, tuning=tuning)
         keys = range(0, 2 * MASTER_SHARE * rows, 2)

@@ -228,13 +228,16 @@ def stretch_bytes(table: pa.Table, bounds: Sequence[int] | Indices) -> Indices:
     [13, 0, 27]
     """
     edges = np.asarray(bounds, np.int64)
-    return sum((_stretches(one_chunk(column), edges) for column in table.columns), np.zeros(len(edges) - 1, np.int64))
+    total: Indices = np.zeros(len(edges) - 1, np.int64)
+    for column in table.columns:
+        total += _stretches(one_chunk(column), edges)
+    return total
 
 
 def _stretches(array: pa.Array, edges: Indices) -> Indices:
     kind, counts = array.type, np.diff(edges)
     if not array.null_count and pa.types.is_primitive(kind):
-        return np.asarray((counts * kind.bit_width + 7) // 8)
+        return (counts * int(kind.bit_width) + 7) // 8
     if not array.null_count and len(array) and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
         return 4 * counts + np.diff(offsets[edges])

@@ -128,6 +128,7 @@ class PartitionStore:
         self.folder = f"part-{partition:05d}"
         self.readers = PageReaders()
         self.segments = Segments(directory, self.folder)
+        self._known: dict[int, tuple[bytes, Manifest]] = {}  # the newest versions that were read or written here
 
     def versions(self) -> list[int]:
         """The versions that exist, oldest first."""
@@ -136,9 +137,24 @@ class PartitionStore:
 
     def manifest(self, version: int) -> Manifest:
         """A version's manifest."""
-        name = self._manifest_name(version)
+        name, content = self._manifest_name(version), self._content(version)
+        manifest = Manifest.from_bytes(content, self.directory.path(name))
+        if manifest.version != version or manifest.partition != self.partition:
+            raise corrupt(
+                self.directory.path(name),
+                f"version {version} of partition {self.partition}",
+                f"version {manifest.version} of partition {manifest.partition}",
+            )
+        self._note(manifest, content)
+        return manifest
+
+    def _note(self, manifest: Manifest, content: bytes) -> None:
+        newer = {version: known for version, known in self._known.items() if version > manifest.version - KEEP}
+        self._known = {**newer, manifest.version: (content, manifest)}
+
+    def _content(self, version: int) -> bytes:
         try:
-            content = self.directory.read(name)
+            return self.directory.read(self._manifest_name(version))
         except FileNotFoundError:
             there = self.versions()
             raise MissingVersionError(
@@ -149,14 +165,13 @@ class PartitionStore:
                 "its end (limit, take, show and isEmpty on the join's result do not): restore the matching state, or "
                 "start over with a new state directory and a new checkpoint.",
             ) from None
-        manifest = Manifest.from_bytes(content, self.directory.path(name))
-        if manifest.version != version or manifest.partition != self.partition:
-            raise corrupt(
-                self.directory.path(name),
-                f"version {version} of partition {self.partition}",
-                f"version {manifest.version} of partition {manifest.partition}",
-            )
-        return manifest
+
+    def _files(self, version: int) -> list[str]:
+        """The files that a version names. What this batch began with or has written is not taken apart again."""
+        content, manifest = self._known.get(version, (b"", None))
+        if manifest is None or content != self._content(version):
+            manifest = self.manifest(version)
+        return [run.file for run in manifest.runs] + [table.file for table in manifest.tables]
 
     def load(self, batch: int, query: str, session: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
@@ -239,7 +254,9 @@ class PartitionStore:
                 entry |= {name: earlier.history[-1][name] for name in ("time", "timings")}
         entry["repeats"] = manifest.repeats
         manifest.history = self.segments.add(manifest.history, entry)
-        self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
+        content = manifest.to_bytes()
+        self.directory.publish(self._manifest_name(manifest.version), content)
+        self._note(manifest, content)
         return manifest
 
     def _list(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
@@ -267,9 +284,7 @@ class PartitionStore:
         horizon = newest - KEEP
         names = self.directory.list(self.folder)
         versions = {int(match[1]): name for name in names if (match := _MANIFEST.match(name))}
-        kept = [self.manifest(version) for version in versions if version > horizon]
-        alive = {run.file for manifest in kept for run in manifest.runs}
-        alive |= {table.file for manifest in kept for table in manifest.tables}
+        alive = {file for version in versions if version > horizon for file in self._files(version)}
         for version, name in versions.items():
             if version <= horizon:
                 self.directory.delete(f"{self.folder}/{name}")
