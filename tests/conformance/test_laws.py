@@ -187,7 +187,7 @@ def test_the_end_of_an_input_acts_in_its_own_batch(case: Case, silent: bool) -> 
 @every_case
 def test_to_settle_loses_no_row(case: Case) -> None:
     """Runs are rewritten without their dead rows: what is alive stays, and the accounts agree."""
-    plan, script = case.plan(), case.random_script(4, batch_rows=12, batches=8)
+    plan, script = case.plan(), case.random_script(4, batch_rows=12, batches=18)  # until rows expire
     operator, space = build(plan, MemorySpace()), MemorySpace()
     for number, arrival in enumerate(script):
         for _ in advance(operator, batch_of(plan, number, arrival)):
@@ -205,7 +205,8 @@ def test_to_settle_loses_no_row(case: Case) -> None:
         assert [accounting.contents(store) for store in copy.row_stores()] == before
         for store in copy.row_stores():
             accounting.check_store(store)
-            assert store.held == sum(accounting.contents(store).values())
+            if not store.spilled:  # what is on disk is not rewritten
+                assert store.held == sum(accounting.contents(store).values())
         accounting.check_rows(copy, {name: accounting.came(script, number + 1, name) for name in case.inputs})
 
 

@@ -8,16 +8,20 @@ from functools import cache
 
 import pytest
 
-from watersmeet.testing.long_run import LONG_RUNS, Extent, long_run
+from watersmeet.testing.long_run import LONG_RUNS, SECOND, Extent, long_run
 
-# Budgets that are full after a few batches, so that 160 of them flush as often as many more.
-SMALL = {"memory_rows": 200, "page_rows": 32}
+# Budgets that are full after a few batches, so that 120 of them flush as often as many more; few buckets, because small
+# pages cost most of the time; a window that is full of expired rows early.
+SMALL = {"memory_rows": 200, "page_rows": 32, "buckets": 8}
+SHORT = {**LONG_RUNS["window"].options, "window": (20 * SECOND, 20 * SECOND)}
 CASES = {name: replace(LONG_RUNS[name], rows=20, tuning=SMALL) for name in ("rpj", "xjoin", "hmj")}
 CASES |= {
     name: replace(LONG_RUNS[name], rows=20, tuning={"memory": 8000}) for name in ("punctuated", "window", "semi_stream")
 }
+CASES["punctuated"] = replace(CASES["punctuated"], options={"buckets": 8})
+CASES["window"] = replace(CASES["window"], options=SHORT, tuning={"memory": 20_000})
 CASES |= {name: replace(LONG_RUNS[name], rows=20) for name in ("symmetric", "mjoin")}
-BATCHES = 160
+BATCHES = 120
 
 
 @pytest.fixture(scope="module")

@@ -137,13 +137,12 @@ def _living(part: Part) -> np.ndarray[Any, Any]:
 
 
 def contents(store: RowStore) -> Contents:
-    """The living rows of a store."""
+    """The living rows of a store, with their flags as they are now."""
     found: Contents = Counter()
     for run in store.runs:
         for part in parts_of(store, run):
-            columns = [column.to_pylist() for column in part.table.columns]
-            rows = list(zip(*map(map, [repr] * len(columns), columns), strict=True))
-            found.update(rows[number] for number in _living(part))
+            columns = [[repr(value) for value in column.to_pylist()] for column in part.take(part.living).columns]
+            found.update(zip(*columns, strict=True))
     return found
 
 
