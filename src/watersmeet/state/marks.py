@@ -136,12 +136,8 @@ class Marks:
     def settle(self, runs: Mapping[int, Run]) -> None:
         """The end of a batch: its marks become a piece of the log, long logs become bitmaps."""
         if self._fresh:
-            parts = [
-                (np.uint64(number) << np.uint64(32)) | np.sort(np.concatenate(pieces), kind="stable").astype(np.uint64)
-                for number, pieces in sorted(self._fresh.items())
-            ]
+            self._pieces.append(self._fresh_piece())
             self._fresh = {}
-            self._pieces.append(_piece(np.concatenate(parts)))
         while len(self._pieces) > 1 and 2 * self._pieces[-1].rows >= self._pieces[-2].rows:
             self._merge(2)
         for number in self._counts.keys() & runs.keys():
@@ -151,6 +147,13 @@ class Marks:
         if sum(piece.rows for piece in self._pieces) > 2 * logged:  # mostly of runs that are gone or have a bitmap
             self._merge(len(self._pieces))
         self._unfolded, self._asked = {}, {}
+
+    def _fresh_piece(self) -> SideTable:
+        parts = [
+            (np.uint64(number) << np.uint64(32)) | np.sort(np.concatenate(pieces), kind="stable").astype(np.uint64)
+            for number, pieces in sorted(self._fresh.items())
+        ]
+        return _piece(np.concatenate(parts))
 
     def _logged(self, number: int) -> int:
         """Marks of a run that only the log has."""
@@ -194,7 +197,8 @@ class Marks:
 
     def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
         """Tables and values."""
-        tables = {f"log{i}": piece for i, piece in enumerate(self._pieces)}
+        fresh = [] if not self._fresh else [self._fresh_piece()]
+        tables = {f"log{i}": piece for i, piece in enumerate([*self._pieces, *fresh])}
         tables |= {f"bits{number}": bitmap for number, bitmap in sorted(self._bitmaps.items())}
         return tables, {str(number): [count, self._sums[number]] for number, count in sorted(self._counts.items())}
 
