@@ -50,7 +50,7 @@ def test_a_merge_is_charged_for_the_rows_that_it_reads_and_writes() -> None:
     class Noting(Simulation):
         def _merged(self, bucket: int, before: list[Unit]) -> DiskWork:
             work = super()._merged(bucket, before)
-            rows = int(self.operator.spilled.counts[:, bucket].sum())
+            rows = int(self.operator.units.counts[:, bucket].sum())
             seen.append((work.pages, rows, sum(unit[side] is not None for unit in before for side in (0, 1))))
             return work
 

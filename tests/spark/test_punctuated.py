@@ -14,7 +14,7 @@ from tests.spark.feed import Feed, rows, run
 import watersmeet as wm
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
 from watersmeet.state.directory import StateDir
-from watersmeet.state.store import PartitionStore
+from watersmeet.state.history import metrics_history, newest_manifests
 
 NEWS = "sno long, title string"
 ACCESS = "sno long, ip string, is_end boolean"
@@ -22,21 +22,14 @@ ACCESS = "sno long, ip string, is_end boolean"
 
 def metrics(state: Path, name: str) -> float:
     """A counter, summed over all partitions and batches."""
-    total = 0.0
-    for folder in sorted(state.glob("part-*")):
-        store = PartitionStore(StateDir(state), int(folder.name.removeprefix("part-")))
-        for entry in store.manifest(store.versions()[-1]).history:
-            total += entry["counters"].get(name, 0)
-    return total
+    directory = StateDir(state)
+    histories = [metrics_history(directory, manifest) for manifest in newest_manifests(directory)]
+    return float(sum(entry["counters"].get(name, 0) for history in histories for entry in history))
 
 
 def held(state: Path, name: str) -> int:
     """A gauge in the newest version, summed over all partitions."""
-    total = 0
-    for folder in sorted(state.glob("part-*")):
-        store = PartitionStore(StateDir(state), int(folder.name.removeprefix("part-")))
-        total += store.manifest(store.versions()[-1]).history[-1]["counters"].get(name, 0)
-    return int(total)
+    return int(sum(manifest.history[-1]["counters"].get(name, 0) for manifest in newest_manifests(StateDir(state))))
 
 
 def access(sno: int | None, ip: str | None = None, *, end: bool = False) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tests.spark.feed import Feed, run
 import watersmeet as wm
 from watersmeet.errors import ColumnError, NotStreamingError, OptionError
 from watersmeet.state.directory import StateDir
-from watersmeet.state.store import PartitionStore
+from watersmeet.state.history import metrics_history, newest_manifests
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,9 +63,8 @@ def expected(a: DataFrame, b: DataFrame, left: int, right: int) -> DataFrame:
 def counters(state: Path) -> Counter[str]:
     """The counters of all batches and partitions, added up."""
     total: Counter[str] = Counter()
-    for folder in sorted(state.glob("part-*")):
-        store = PartitionStore(StateDir(state), int(folder.name[5:]))
-        for entry in store.manifest(store.versions()[-1]).history:
+    for manifest in newest_manifests(StateDir(state)):
+        for entry in metrics_history(StateDir(state), manifest):
             total.update(entry["counters"])
     return total
 

@@ -127,7 +127,7 @@ class ProgressTracker:
             self._results += record.rows_out
 
     def _count_null_keys(self, record: BatchRecord) -> None:
-        self._null_keys.update({name: int(record.counters[f"left.{name}.null_key"]) for name in self.inputs})
+        self._null_keys.update({name: int(record.counters.get(f"left.{name}.null_key", 0)) for name in self.inputs})
 
     def _refresh(self) -> list[BatchRecord]:
         try:
