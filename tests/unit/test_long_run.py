@@ -54,8 +54,8 @@ def test_combining_spilled_runs_costs_a_few_pages_per_flush(name: str, run: Call
     flushed, combined = total(extents, "rows_flushed"), total(extents, "rows_rewritten")
     assert flushed > 0.9 * 40 * BATCHES - 200
     # Runs of up to 1024 rows are one level. Eight flushes of 20 rows are a small part of it, so that a row is written
-    # 1024 / 160 / 2 times there, and once on the next level.
-    assert 0 < combined <= 5 * flushed
+    # 1024 / 160 / 2 times there, and once on the next level. Before it is flushed it is merged in memory, about twice.
+    assert 0 < combined <= 7 * flushed
     early = total(extents[BATCHES // 4 : BATCHES // 2], "pages_read")
     late = total(extents[-BATCHES // 4 :], "pages_read")
     assert late <= 2 * early
