@@ -67,8 +67,9 @@ def progressive_join(
     """
     state_dir = checked_path(WHO, "state_dir", state_dir)
     given = {"memory": memory, "policy": policy, "flush": flush, "idle_after": idle_after, "buckets": buckets, **tuning}
-    before = recorded_operator(StateDir(state_dir))
-    options = ProgressiveOptions.checked(WHO, under_budget=before not in (None, UNLIMITED), **given)
+    if "under_budget" not in given:  # the state tells, not the user
+        given["under_budget"] = recorded_operator(StateDir(state_dir)) not in (None, UNLIMITED)
+    options = ProgressiveOptions.checked(WHO, **given)
     operator = options.operator
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
