@@ -151,7 +151,8 @@ def check_what_is_shown(streams: Streams, batches: int, results: int) -> None:
     assert sum(row.rows_out for row in found) == results
     assert sum(sum(row.rows_in.values()) for row in found) == 2 * 200 * batches
     assert {*found[0].rows_in} == {"left", "right"}
-    assert all(row.counters["runs_probed"] > 0 and row.timings["join"] > 0 and row.repeats == 0 for row in found)
+    assert all(row.counters.get("runs_probed", 0) > 0 for row in found if row.batch)
+    assert all(row.timings["join"] > 0 and row.repeats == 0 for row in found)
     assert all(row.resident_bytes > 0 and row.spilled_bytes == 0 and row.events == [] for row in found)
     times = [row.time / 1e6 for row in found]
     assert time.time() - 3600 < times[0] <= times[-1] <= time.time()  # of this run, although the join has no clock

@@ -94,6 +94,7 @@ FAMILIES = {
             "idle_pages": 4, "fan_in": 3, "random_page_cost": 2.0, "sequential_page_cost": 3.0, "decay": 0.1,
             "distinct_keys": 10, "combine_runs": 3,
         },
+        frozenset({"under_budget"}),
     ),
     "window": Family(
         window,

@@ -177,7 +177,7 @@ def test_refreshes_at_the_same_time_each_write_a_version(spark: SparkSession, tm
     versions = [row.counters["version"] for row in wm.read_metrics(spark, state).collect() if "version" in row.counters]
     assert max(versions) == 7
     assert wm.refresh_master(parts(spark), path) == 8
-    assert MasterTable(str(path)).versions() == [8]  # the join has finished
+    assert MasterTable(str(path)).versions() == [7, 8]  # Spark may repeat the last batch, which read version 7
 
 
 def test_of_two_preparations_at_the_same_time_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
