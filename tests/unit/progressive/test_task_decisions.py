@@ -151,7 +151,7 @@ def test_an_md_task_reads_the_other_inputs_pages_and_no_more_than_a_batch_may() 
             break
         assert len(events) == 1  # the first task uses up the page
         other = 1 - NAMES.index(events[0]["input"])
-        assert events[0]["pages"] == sum(held[other, events[0]["bucket"]].pages) == operator.metrics.counters["pages"]
+        assert events[0]["pages"] == sum(held[other, events[0]["bucket"]].pages) == operator.metrics.counters["pages_read"]
     else:
         pytest.fail("the md-tasks never end")
 
@@ -170,7 +170,7 @@ def test_the_clean_up_reads_each_page_once_if_the_runs_can_be_merged_at_once(fan
         if (left.disk and (right.disk or right.memory)) or (right.disk and left.memory):
             pages += sum(left.pages) + sum(right.pages)
     list(advance(operator, batch_of(operator.plan, len(script), Arrival(time=0, ended=frozenset(NAMES)))))
-    read = operator.metrics.counters["pages"] - slices  # what is in memory is handed over a slice at a time
+    read = operator.metrics.counters["pages_read"] - slices  # what is in memory is handed over a slice at a time
     assert (read > pages) == again
 
 
@@ -190,7 +190,7 @@ def test_the_clean_up_merges_as_many_runs_as_a_quarter_of_the_budget_has_pages(m
     assert outcome.rows == inner_join(script)
     assert outcome.operator is not None
     spilled = sum(len(rows) for rows in left) + 1  # pages of a row each
-    assert (outcome.operator.metrics.counters["pages"] > spilled) == passes
+    assert (outcome.operator.metrics.counters["pages_read"] > spilled) == passes
 
 
 def test_the_clean_up_takes_steps_of_a_quarter_of_the_budget() -> None:
@@ -205,6 +205,6 @@ def test_the_clean_up_takes_steps_of_a_quarter_of_the_budget() -> None:
         list(advance(operator, batch_of(plan, number, arrival)))
     end = Arrival(time=100, ended=frozenset(NAMES))
     tables = [table.num_rows for table in advance(operator, batch_of(plan, len(script), end))]
-    assert sum(tables) == operator.metrics.counters["results_cleanup"] > 500
+    assert sum(tables) == operator.metrics.counters["stage_results.clean_up"] > 500
     assert max(tables) <= 100
     assert len(tables) <= 60
