@@ -126,5 +126,5 @@ def test_what_a_sample_of_keys_finds_decides_the_order() -> None:
     assert (event["input"], event["probe_order"]) == ("a", ["b", "c"])
     assert event["results"] == 8
     assert event["intermediate"] == [8.0]
-    assert operator.metrics.counters["probes"] == 400 + 8
-    assert operator.metrics.counters["results.a"] == 8
+    assert operator.metrics.counters["lookups"] == 400 + 8
+    assert operator.metrics.counters["driver_results.a"] == 8

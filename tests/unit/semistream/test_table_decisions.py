@@ -109,9 +109,9 @@ def test_the_chunks_that_are_due_and_those_most_waited_for_are_read(
         reads += len(read)
         assert join.counters["cycles"] == round(reads / len(model.lows), 6)
         waiting = sum(len(rows) for rows in model.waiting.values())
-        assert join.count("waiting_rows") == waiting
-        assert WAITING * waiting <= join.count("waiting_bytes") <= 2 * WAITING * waiting  # at most half is dead
-        assert join.count("rows_served") == len(done)
+        assert join.count("waiting_rows.stream") == waiting
+        assert WAITING * waiting <= join.count("memory_bytes") <= 2 * WAITING * waiting  # at most half is dead
+        assert join.count("left.stream.answered") == len(done)
         delays = sorted(number - batch for _, batch in done)
         if delays:
             assert join.count("delay_max") == delays[-1]
@@ -156,7 +156,10 @@ def test_the_bytes_that_are_reported_are_those_of_the_state(tmp_path: Path, poli
         beside = [*tables.values(), *(table for store in join.saved.stores for table in store.tables.values())]
         size = sum(run.nbytes for run in join.saved.runs) + sum(table.nbytes for table in beside)
         # Marks of single rows are a few bytes more or less when they are written.
-        assert join.count("waiting_bytes") + join.count("cache_bytes") == pytest.approx(size, abs=12)
+        assert join.count("memory_bytes") == pytest.approx(size, abs=12)
+        cache = sum(table.nbytes for name, table in tables.items() if ".cache." in name)
+        cache += sum(run.nbytes for store in join.saved.stores if store.name == "master.1" for run in store.runs)
+        assert join.count("cache_bytes") == cache
         collected += any("collector" in name for name in tables)
     assert (collected > 0) == (policy == "ssbj")
 
@@ -182,10 +185,10 @@ def test_a_key_is_cached_if_what_waits_for_it_costs_more(tmp_path: Path, max_del
         admitted = [(event["keys"], event["rows"], event["bytes"]) for event in join.of_kind("admit")]
         wanted = (len(new), sum(new.values()), ROW * sum(new.values()))
         assert admitted == ([wanted] if new else [])
-        assert join.count("migrations") == len(new)
+        assert join.count("keys_admitted") == len(new)
         cached |= set(new)
         assert join.count("cached_keys") == len(cached)
-        assert join.count("cached_rows") == sum(k in cached for k, _ in master)
+        assert join.count("held_rows.master") == sum(k in cached for k, _ in master)
     assert len(cached) > 3
 
 
@@ -239,7 +242,7 @@ def test_a_collector_is_given_up_when_its_rows_outweigh_what_waits(tmp_path: Pat
     given_up = []
     for number in range(10):
         join.send([1] * 20 if number == 0 else [99])
-        given_up += [number] * join.count("collectors_given_up")
+        given_up += [number] * join.count("keys_given_up")
     # 20 waiting rows of 36 bytes surely stand for 559; 40 and six chunks of 4 rows of 24 bytes are more than that.
     assert given_up == [5]
     assert join.count("cached_keys") == 0
@@ -253,7 +256,7 @@ def test_an_overload_finishes_no_more_rows_than_it_must(tmp_path: Path, policy: 
     join = Join(plan(tmp_path, policy, max_delay=50, memory=memory, **NEVER))
     for _ in range(8):
         join.send(list(range(50)))
-        assert join.count("waiting_bytes") <= memory
+        assert join.count("memory_bytes") <= memory
         overloads = join.of_kind("overload")
         assert join.count("overloads") == len(overloads)
         if overloads:
@@ -261,7 +264,7 @@ def test_an_overload_finishes_no_more_rows_than_it_must(tmp_path: Path, policy: 
             assert event["bytes"] > memory == event["memory"]
             assert (event["rows"], event["rows_that_fit"]) == (50, int(50 * memory / event["bytes"]))
             # What left are the rows of one batch (mesh), or as few chunks as are enough (aligned).
-            assert join.count("waiting_rows") >= least
+            assert join.count("waiting_rows.stream") >= least
     assert overloads
 
 
@@ -284,7 +287,7 @@ def test_keys_are_judged_every_four_rounds_and_spared_for_three(tmp_path: Path) 
     for number in range(1, 14):
         join.send([1] * 20 if number < 5 else [])
         for event in join.of_kind("evict"):
-            evicted[number] = (event["keys"], event["stay"], join.count("evictions"))
+            evicted[number] = (event["keys"], event["stay"], join.count("keys_evicted"))
     # Judged in batch 4, when the unused key has been watched for five batches; what is used stays until it is not used
     # any more. The counting began anew in batch 5, so it is judged again in batch 9.
     assert evicted == {4: (1, 1.0, 1), 9: (1, 1.0, 1)}
@@ -303,7 +306,7 @@ def test_the_keys_that_answer_least_for_their_bytes_make_room_first(tmp_path: Pa
     small.operator.restore(join.saved)
     small.number = join.number
     small.send([])
-    assert (small.count("evictions"), small.count("cached_keys")) == (1, 2)
+    assert (small.count("keys_evicted"), small.count("cached_keys")) == (1, 2)
     assert small.count("cache_bytes") < size
     small.send([2, 3])
     assert small.count("cache_hits") == 2
