@@ -57,7 +57,7 @@ def parse_duration(value: object) -> object:
     return _quantity(value, _DURATIONS, "a duration such as '60 s' or '10 min'")
 
 
-def _duration(value: object, info: ValidationInfo) -> object:
+def written_duration(value: object, info: ValidationInfo) -> object:
     """A number has no unit: where a user has written it, it is refused. In a plan numbers are microseconds."""
     if info.context == WRITTEN and isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f"a number has no unit; write for example '{value:g} s', or give a datetime.timedelta")
@@ -118,7 +118,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Size = Annotated[int, BeforeValidator(parse_size)]
-Duration = Annotated[int, BeforeValidator(_duration)]
+Duration = Annotated[int, BeforeValidator(written_duration)]
 
 
 def known_names(function: Callable[P, R]) -> Callable[P, R]:

@@ -172,12 +172,12 @@ def test_a_pattern_of_ones_own_must_say_which_ends_belong_to_it(spark: SparkSess
 
 
 def test_null_is_no_argument_of_a_pattern(spark: SparkSession) -> None:
-    with pytest.raises(OptionError, match=r"patterns.at_most: expected a value, found null. Filter"):
+    with pytest.raises(OptionError, match=r"patterns.at_most: expected high = a value, found null. Filter"):
         wm.patterns.at_most(None)
-    with pytest.raises(OptionError, match=r"patterns.one_of: expected a value"):
+    with pytest.raises(OptionError, match=r"patterns.one_of: expected values = a value"):
         wm.patterns.one_of(1, None)
     for made in (wm.patterns.less_than, wm.patterns.value, lambda end: wm.patterns.between(1, end)):
-        with pytest.raises(PySparkException, match="expected a value, found null"):
+        with pytest.raises(PySparkException, match="= a value, found null"):
             pattern(spark, "int", made(F.expr("cast(null as int)")))
 
 

@@ -55,10 +55,10 @@ def prepare_master(
     who = "prepare_master"
     where = _absolute(who, path)
     _check(who, df, chunk_rows, layout, partitions)
+    source = _source(who, df, _names(who, on))
     table = MasterTable(where)
     if table.versions():
         raise already_prepared(table)
-    source = _source(who, df, _names(who, on))
     count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError, PySparkTypeError, PySparkValueError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -32,7 +32,7 @@ def value(value: Any) -> Column:
     >>> import watersmeet as wm
     >>> ends = closed_days.select(wm.patterns.value(F.col("day")).alias("day"))  # doctest: +SKIP
     """
-    end = _given("value", value)
+    end = _given("value", "value", value)
     return _struct(end, end, low_closed=True, high_closed=True)
 
 
@@ -41,7 +41,7 @@ def one_of(*values: Any) -> Column:
 
     >>> ends = done.select(one_of(3, 5, 8).alias("sno"))  # doctest: +SKIP
     """
-    return F.array(*(_given("one_of", value) for value in values))
+    return F.array(*(_given("one_of", "values", value) for value in values))
 
 
 def between(low: Any, high: Any, closed: Closed = "both") -> Column:
@@ -50,28 +50,28 @@ def between(low: Any, high: Any, closed: Closed = "both") -> Column:
     >>> ends = hours.select(between(F.col("from"), F.col("to"), closed="left").alias("at"))  # doctest: +SKIP
     """
     check_choice("patterns.between", "closed", closed, ("both", "left", "right", "neither"))
-    ends = (_given("between", end) for end in (low, high))
+    ends = (_given("between", name, end) for name, end in (("low", low), ("high", high)))
     return _struct(*ends, low_closed=closed in ("both", "left"), high_closed=closed in ("both", "right"))
 
 
 def at_most(high: Any) -> Column:
     """Everything up to a value, the value included."""
-    return _struct(None, _given("at_most", high), low_closed=True, high_closed=True)
+    return _struct(None, _given("at_most", "high", high), low_closed=True, high_closed=True)
 
 
 def less_than(high: Any) -> Column:
     """Everything below a value."""
-    return _struct(None, _given("less_than", high), low_closed=True, high_closed=False)
+    return _struct(None, _given("less_than", "high", high), low_closed=True, high_closed=False)
 
 
 def at_least(low: Any) -> Column:
     """Everything from a value on."""
-    return _struct(_given("at_least", low), None, low_closed=True, high_closed=True)
+    return _struct(_given("at_least", "low", low), None, low_closed=True, high_closed=True)
 
 
 def greater_than(low: Any) -> Column:
     """Everything above a value."""
-    return _struct(_given("greater_than", low), None, low_closed=False, high_closed=True)
+    return _struct(_given("greater_than", "low", low), None, low_closed=False, high_closed=True)
 
 
 def anything() -> Column:
@@ -79,15 +79,15 @@ def anything() -> Column:
     return _struct(None, None, low_closed=True, high_closed=True)
 
 
-def _given(pattern: str, value: Any) -> Column:
+def _given(pattern: str, name: str, value: Any) -> Column:
     """An argument as a column that is never null."""
     who = f"patterns.{pattern}"
     problem = OptionError(
         who,
-        expected="a value",
+        expected=f"{name} = a value",
         found="null",
         hint="Filter such punctuations out; patterns.anything() promises everything.",
-        option=pattern,
+        option=name,
     )
     if isinstance(value, Column):
         return F.coalesce(value, F.raise_error(F.lit(str(problem))))
@@ -95,13 +95,13 @@ def _given(pattern: str, value: Any) -> Column:
         raise problem
     try:
         return F.lit(value)
-    except (PySparkTypeError, PySparkValueError, PySparkNotImplementedError, PySparkAttributeError, Py4JError) as error:
+    except (PySparkException, Py4JError, AttributeError) as error:  # the last is what py4j says of a foreign object
         raise OptionError(
             who,
-            expected="a column, or a value that Spark has a type for",
+            expected=f"{name} = a column, or a value that Spark has a type for",
             found=repr(value),
             hint="Give a number, text, a date, a timestamp or a Column.",
-            option=pattern,
+            option=name,
         ) from error
 
 

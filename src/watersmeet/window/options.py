@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from watersmeet.options import MAX_DURATION, Duration, Options, Size
+from watersmeet.options import MAX_DURATION, Duration, Options, Size, written_duration
 from watersmeet.window.batch_costs import KernelCosts
 
 Algorithm = Literal["auto", "HH", "HN", "NH", "NN"]
@@ -55,8 +55,11 @@ class WindowOptions(Options):
 
     @field_validator("window", mode="before")
     @classmethod
-    def _both_windows(cls, value: Any) -> Any:
-        return (value, value) if isinstance(value, str | int | float | timedelta) else value
+    def _both_windows(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str | int | float | timedelta):
+            return value
+        written_duration(value, info)  # what is wrong with one length is wrong with `window`, not with its first half
+        return (value, value)
 
     @field_validator("time", mode="before")
     @classmethod

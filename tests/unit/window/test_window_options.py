@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ MOST = 10_000 * 365 * 86_400 * 1_000_000  # 10,000 years
 @pytest.mark.parametrize("name", ["window", "lateness"])
 def test_times_reach_from_nothing_to_ten_thousand_years(name: str) -> None:
     for value, is_allowed in ((0, True), (MOST, True), (-1, False), (MOST + 1, False)):
-        given = {"window": 1, name: value}
+        given: dict[str, Any] = {"window": "1 s", "time": "t", name: timedelta(microseconds=value)}
         if is_allowed:
             found = getattr(WindowOptions.checked("window_join", **given), name)
             assert found == ((value, value) if name == "window" else value)
