@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ def stream(spark: SparkSession, folder: Path, name: str) -> DataFrame:
     for number, edge in enumerate(EDGES):
         keys, times = zip(*rows_of(edge), strict=True)
         table = pa.table({"k": pa.array(keys, pa.int64()), "micros": pa.array(times, pa.int64())})
-        pq.write_table(table, folder / name / f"{number}.parquet")
+        file = folder / name / f"{number}.parquet"
+        pq.write_table(table, file)
+        # Spark takes the oldest file first, by the millisecond: two of the same one would come in any order.
+        os.utime(file, (1_000_000_000 + number,) * 2)
     frame = spark.readStream.schema("k long, micros long").option("maxFilesPerTrigger", 1).parquet(str(folder / name))
     return frame.select("k", F.timestamp_micros("micros").alias(name))
 
