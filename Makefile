@@ -79,7 +79,7 @@ lint: $(STAMP) ## Check style, formatting, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python scripts/check_layers.py
+	$(BIN)/lint-imports --no-logo --no-cache
 
 .PHONY: format
 format: $(STAMP) ## Format the code and apply safe fixes
@@ -89,7 +89,7 @@ format: $(STAMP) ## Format the code and apply safe fixes
 .PHONY: reference
 reference: $(STAMP) ## Write the reference of pipeline files and of metrics from the models that check them
 	$(BIN)/python -m watersmeet.pipeline.reference > docs/pipeline-reference.md
-	$(BIN)/python -c 'from watersmeet.metrics import page; print(page(), end="")' > docs/metrics.md
+	$(BIN)/python -c 'from watersmeet.plan.metrics import page; print(page(), end="")' > docs/metrics.md
 
 .PHONY: lock
 lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock

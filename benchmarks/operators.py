@@ -29,12 +29,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, hash_keys
-from watersmeet.operator import Batch
+from watersmeet.columns.arrow import HASH, hash_keys
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.options import ProgressiveOptions
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
-from watersmeet.runtime import run_batch
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.state.directory import StateDir
 from watersmeet.testing import make_plan
 from watersmeet.testing.masters import STREAM, semi_stream_plan, write_master

@@ -30,12 +30,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import watersmeet as wm
-from watersmeet.arrow import hash_keys, sort_by_hash
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
-from watersmeet.options import parse_size
+from watersmeet.columns.arrow import hash_keys, sort_by_hash
+from watersmeet.engine.registry import build
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import JoinPlan
-from watersmeet.runtime import run_batch
+from watersmeet.plan.options import parse_size
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore

@@ -19,10 +19,10 @@ import harness
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, sort_by_hash
-from watersmeet.operator import Batch
+from watersmeet.columns.arrow import hash_keys, sort_by_hash
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
-from watersmeet.runtime import run_batch
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.directory import StateDir

@@ -18,9 +18,9 @@ import harness as h
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import make_plan
 from watersmeet.window.memory_split import Demand, regulate, slower_first, split

@@ -20,11 +20,12 @@ import harness
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, sort_by_hash
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
+from watersmeet.calibration.semi_stream import semi_stream_costs
+from watersmeet.columns.arrow import hash_keys, sort_by_hash
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
-from watersmeet.semistream.cost_model import CostModel, Costs, Workload
+from watersmeet.semistream.cost_model import CostModel, Workload
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.state.space import MemorySpace
@@ -111,7 +112,7 @@ def main() -> None:
     rows, chunks, cycles = (40_000, 20, 7) if args.quick else (200_000, 40, 8)
     rates = [rows // 2000, rows // 500, rows // 125]
     shown, results = [], []
-    costs = Costs.measured()
+    costs = semi_stream_costs()
     with harness.scratch() as folder:
         write_masters(folder, rows, chunks)
         for skew in (0.0, 0.5, 1.0):

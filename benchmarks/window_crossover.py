@@ -21,9 +21,10 @@ import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, hashes_of
+from watersmeet.calibration.window import measure
+from watersmeet.columns.arrow import hash_keys, hashes_of
 from watersmeet.join.expiry import expire
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.rows import RowStore
@@ -32,7 +33,6 @@ from watersmeet.state.space import MemorySpace
 from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream, determinant
 from watersmeet.window.kernels import Reach, distinct, pairs
-from watersmeet.window.measured_costs import measure
 from watersmeet.window.scan import Rows, candidates, distinct_keys
 
 mpl.use("Agg")

@@ -6,11 +6,11 @@ joined = wm.progressive_join(left, right, on="order_id", state_dir="state/orders
 
 __version__ = "0.1.0"
 
-from watersmeet.control import end_input
 from watersmeet.pipeline.jars import connector_settings
-from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
+from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark import patterns
+from watersmeet.spark.control import end_input
 from watersmeet.spark.failure import error
 from watersmeet.spark.inspect import read_metrics, read_state
 from watersmeet.spark.master import prepare_master, refresh_master

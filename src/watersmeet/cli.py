@@ -235,9 +235,9 @@ def calibrate(
 ) -> None:
     """Measure what the window join's kernels cost on this machine, and keep it: `algorithm="auto"` decides by it."""
     with _exit_codes(verbose):
-        from watersmeet.estimate.calibration import calibrate as measure_costs
-        from watersmeet.estimate.calibration import default_path
-        from watersmeet.window.measured_costs import FAMILY, measure
+        from watersmeet.calibration.kept_costs import calibrate as measure_costs
+        from watersmeet.calibration.kept_costs import default_path
+        from watersmeet.calibration.window import FAMILY, measure
 
         costs = measure_costs({FAMILY: measure}, path)[FAMILY]
         if as_json:

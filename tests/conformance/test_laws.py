@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.cases import CASES
-from watersmeet.operator import advance, resume, saved
-from watersmeet.operators import OPERATORS, build
+from watersmeet.engine.registry import OPERATORS, build
+from watersmeet.join.operator import advance, resume, saved
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace

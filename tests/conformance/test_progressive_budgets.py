@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance
 from watersmeet.progressive.options import FLUSHES, OPERATOR, ProgressiveOptions
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import batch_of, inner_join, make_plan, random_script

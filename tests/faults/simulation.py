@@ -31,16 +31,16 @@ from pathlib import Path
 
 import xxhash
 
-import watersmeet.runtime
+import watersmeet.engine.runtime
 from tests.conformance.cases import CASES
 from tests.faults.faulty_dir import Crash, Fate, FaultyDir, FaultyMemoryDir, RealFaultyDir, die_at
 from tests.faults.memory_dir import Files, MemoryDir
+from watersmeet.engine.registry import OPERATORS
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import CorruptStateError, MissingVersionError
-from watersmeet.metrics import Metrics
-from watersmeet.operator import Batch
-from watersmeet.operators import OPERATORS
+from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
-from watersmeet.runtime import run_batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state import segments
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
@@ -341,15 +341,15 @@ def segment_files(last: int, first: int = 0) -> set[str]:
 def simulated() -> Iterator[None]:
     """Short segments; a clock that never shows the same time twice; a repeat that differs is an error."""
     ticks = itertools.count()
-    clock, sizes = watersmeet.runtime.perf_counter, (segments.SEGMENT, segments.FOLD)
-    watersmeet.runtime.perf_counter = lambda: float(next(ticks) ** 2)  # type: ignore[assignment]
+    clock, sizes = watersmeet.engine.runtime.perf_counter, (segments.SEGMENT, segments.FOLD)
+    watersmeet.engine.runtime.perf_counter = lambda: float(next(ticks) ** 2)  # type: ignore[assignment]
     segments.SEGMENT, segments.FOLD = SEGMENT, FOLD
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             yield
     finally:
-        watersmeet.runtime.perf_counter = clock
+        watersmeet.engine.runtime.perf_counter = clock
         segments.SEGMENT, segments.FOLD = sizes
 
 

@@ -28,10 +28,10 @@ from pyspark.sql import SparkSession
 import watersmeet as wm
 import watersmeet.state.segments
 from tests.conformance.cases import CASES
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import CorruptStateError, StateDirError, StateError, StateFormatError
-from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
-from watersmeet.runtime import run_batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.master_registry import Registration, register_join, registered_joins
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.state.directory import StateDir, seal, unseal

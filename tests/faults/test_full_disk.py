@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateDirError
 from watersmeet.progressive.options import ProgressiveOptions
-from watersmeet.runtime import run_batch
 from watersmeet.state.directory import OutputStream, StateDir
 from watersmeet.testing import batch_of, inner_join, make_plan, random_script
 from watersmeet.testing.harness import rows_of

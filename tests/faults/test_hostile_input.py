@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import watersmeet as wm
-from watersmeet.operators import OPERATORS
+from watersmeet.engine.registry import OPERATORS
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.semistream.master_table import Layout

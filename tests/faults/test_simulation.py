@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.simulation import play, replay_command, simulated
-from watersmeet.operators import OPERATORS
+from watersmeet.engine.registry import OPERATORS
 
 SEEDS = 2000
 BLOCK = 250  # seeds per test: small enough for all cores to share the work

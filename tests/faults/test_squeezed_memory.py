@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.cases import CASES
-from watersmeet.operators import OPERATORS
+from watersmeet.engine.registry import OPERATORS
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest

@@ -14,7 +14,7 @@ from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
 from watersmeet.multiway.options import MultiwayOptions
-from watersmeet.options import Options
+from watersmeet.plan.options import Options
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.options import SemiStreamOptions

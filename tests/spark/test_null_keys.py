@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
-from watersmeet.control import FIRST_NULL_KEY
-from watersmeet.options import Options
+from watersmeet.plan.options import Options
 from watersmeet.spark.binding import Binding
+from watersmeet.spark.control import FIRST_NULL_KEY
 from watersmeet.spark.schema import Slots, Source
 
 

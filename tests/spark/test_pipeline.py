@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.control import declare_end
 from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.config import load
 from watersmeet.pipeline.display import make_display
@@ -22,6 +21,7 @@ from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.run import PIPELINE, RunFailedError, run
 from watersmeet.pipeline.session import start_session
 from watersmeet.pipeline.starter import STARTERS, init, write_part
+from watersmeet.spark.control import declare_end
 
 CANARY = "canary-5d41402abc4b"
 

@@ -1,1 +1,1 @@
-"""Estimates: arrival rates, selectivities, frequencies, costs. Numbers only."""
+"""Estimates: arrival rates, selectivities, frequencies. Numbers only."""

@@ -1,1 +1,1 @@
-"""What the joins share: admitting rows, clocks, probing, building output rows."""
+"""What the joins share: the contract, admitting rows, clocks, probing, building output rows."""

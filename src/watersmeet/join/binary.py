@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from watersmeet.arrow import Indices
+from watersmeet.columns.arrow import Indices
 from watersmeet.join.emitter import Emitter
+from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
-from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watersmeet.saturating import Times, saturated
+from watersmeet.columns.saturating import Times, saturated
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, gather
+from watersmeet.columns.arrow import Indices, gather
 from watersmeet.plan import OutputColumn
 
 Taken = tuple[pa.Table, Indices]  # a table, and the numbers of its rows

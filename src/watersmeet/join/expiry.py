@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.saturating import Times
+from watersmeet.columns.saturating import Times
 from watersmeet.state.parts import Before, Departed
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask

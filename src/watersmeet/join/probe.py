@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from watersmeet.arrow import Indices
-from watersmeet.matching import matches
+from watersmeet.columns.arrow import Indices
+from watersmeet.columns.matching import matches
 from watersmeet.state.parts import Part
 
 

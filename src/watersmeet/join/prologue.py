@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import drop_null_keys, sort_by_hash, times_of
+from watersmeet.columns.arrow import drop_null_keys, sort_by_hash, times_of
 from watersmeet.join.clock import Clock
-from watersmeet.metrics import Metrics
-from watersmeet.operator import Batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 
 

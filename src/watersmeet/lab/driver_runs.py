@@ -9,13 +9,13 @@ from time import process_time
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch
 from watersmeet.lab.experiment import Scale
 from watersmeet.lab.measuring import order_of_turns, uncollected
 from watersmeet.lab.workloads import DATASETS, DURATION, Floats, stream
 from watersmeet.multiway.timeline import Timeline, timed_batch
-from watersmeet.operator import Batch
-from watersmeet.operators import build
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 

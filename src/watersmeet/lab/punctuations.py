@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, Operator, advance
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Panel, Progress, Scale, Series, at_least
 from watersmeet.lab.measuring import least_in_turns
 from watersmeet.lab.workloads import Order, news
-from watersmeet.operator import Batch, Operator, advance
-from watersmeet.operators import build
 from watersmeet.plan import OutputColumn
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, punctuation_type
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan

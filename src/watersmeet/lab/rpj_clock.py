@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes
+from watersmeet.columns.arrow import Hashes
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.lab.experiment import Progress
 from watersmeet.lab.workloads import PARTITIONS, Ints
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions

@@ -7,10 +7,10 @@ import tempfile
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Progress, Scale
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, encode_schema
 from watersmeet.semistream.master_writer import write_version

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.arrow import hash_keys, sort_by_hash
+from watersmeet.columns.arrow import hash_keys, sort_by_hash
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.lab.experiment import NotReproducibleError, Scale
 from watersmeet.lab.workloads import Ints, master_keys, weather_keys, zipf_keys
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from watersmeet.calibration.semi_stream import semi_stream_costs
 from watersmeet.lab.experiment import Check, Findings, Numbers, Panel, Progress, Scale, Series
 from watersmeet.lab.measuring import least_in_turns
 from watersmeet.lab.ssbj import experiment, size_note
 from watersmeet.lab.ssbj_runs import POLICIES, WIDTHS, Table, at_memory, last_cycle, points, table_for
-from watersmeet.semistream.cost_model import CostModel, Costs, Workload
+from watersmeet.semistream.cost_model import CostModel, Workload
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 BUFFERS: dict[Scale, tuple[int, ...]] = {"tiny": (2, 4, 8), "small": (4, 8, 16, 32, 64), "paper": (10, 20, 40, 80, 160)}
@@ -110,7 +111,7 @@ def fig6cd(skew: float, scale: Scale, progress: Progress) -> Findings:
     rows, rates = LOOPS[scale]
     table = Table("synthetic", rows, 4)
     load = Workload(rows, *WIDTHS["synthetic"], skew=skew, chunk_rows=rows // table.chunks)
-    costs = Costs.measured(100_000 if scale != "tiny" else 5_000)
+    costs = semi_stream_costs(100_000 if scale != "tiny" else 5_000)
     series: dict[str, Series] = {}
     numbers: Numbers = {}
     loops = [(name, rate) for rate in rates for name in ("SSBJ", "MESHJOIN")]

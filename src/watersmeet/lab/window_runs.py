@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import hash_keys
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance
 from watersmeet.lab.workloads import steady
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.arrow import Indices
-from watersmeet.matching import BLOCK_ROWS
+from watersmeet.columns.arrow import Indices
+from watersmeet.columns.matching import BLOCK_ROWS
 from watersmeet.multiway.probe import Matches
 
 

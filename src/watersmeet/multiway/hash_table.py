@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of
-from watersmeet.matching import equal_ranges, ranges
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of
+from watersmeet.columns.matching import equal_ranges, ranges
 from watersmeet.state.rows import RowStore
 
 Mask = npt.NDArray[np.bool_]

@@ -23,12 +23,13 @@ from math import prod
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, key_names, times_of
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, key_names, times_of
 from watersmeet.errors import FanOutError
 from watersmeet.estimate.selectivity import Selectivities
 from watersmeet.join.clock import Clock
 from watersmeet.join.emitter import Emitter
 from watersmeet.join.expiry import expire
+from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
 from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
@@ -38,7 +39,6 @@ from watersmeet.multiway.probe import Matches, Probe, groups_of, key_layers
 from watersmeet.multiway.probe_order import probe_order
 from watersmeet.multiway.slices import Order, cut
 from watersmeet.multiway.window import in_window, within_window
-from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.layouts import HashTiers, TimeSlices
 from watersmeet.state.parts import All

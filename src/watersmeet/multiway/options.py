@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from watersmeet.options import MAX_DURATION, Duration, Options
+from watersmeet.plan.options import MAX_DURATION, Duration, Options
 
 MIN_INPUTS, MAX_INPUTS = 2, 16
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, take
-from watersmeet.matching import equal_keys
+from watersmeet.columns.arrow import Hashes, Indices, take
+from watersmeet.columns.matching import equal_keys
 from watersmeet.multiway.hash_table import HashTable, find
 
 

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.arrow import Indices
+from watersmeet.columns.arrow import Indices
 
 Order = npt.NDArray[np.int64]  # per row of a buffer, when it arrived
 

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from watersmeet.operator import Batch, Operator, advance
+from watersmeet.join.operator import Batch, Operator, advance
 
 
 @dataclass(frozen=True)

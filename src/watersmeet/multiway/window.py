@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from watersmeet.arrow import Indices
+from watersmeet.columns.arrow import Indices
+from watersmeet.columns.saturating import Times, shifted
 from watersmeet.multiway.probe import Matches
-from watersmeet.saturating import Times, shifted
 
 
 def within_window(matches: Sequence[Matches], times: Sequence[Times], driver: int, window: int) -> list[Matches]:

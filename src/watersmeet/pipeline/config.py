@@ -25,7 +25,6 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from watersmeet.options import WRITTEN, Duration
 from watersmeet.pipeline.connectors import CONNECTORS
 from watersmeet.pipeline.document import Document
 from watersmeet.pipeline.joins import Join, detail, failed, parse_join, wiring_of
@@ -33,6 +32,7 @@ from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
 from watersmeet.pipeline.wiring import Wiring
+from watersmeet.plan.options import WRITTEN, Duration
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _PACKAGE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+\Z")

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import watersmeet as wm
+from watersmeet.calibration.window import window_costs
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
-from watersmeet.options import Options
 from watersmeet.pipeline.wiring import (
     BinaryWiring,
     Keys,
@@ -29,13 +29,13 @@ from watersmeet.pipeline.wiring import (
     python_keys,
     row_bytes,
 )
+from watersmeet.plan.options import Options
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.state.directory import StateDir
 from watersmeet.window.explain import explain_state
-from watersmeet.window.measured_costs import window_costs
 from watersmeet.window.options import WindowOptions
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.metrics import add_up
+from watersmeet.plan.metrics import add_up
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.manifest import Manifest

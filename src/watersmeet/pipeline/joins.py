@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pyspark.sql import DataFrame
 
-from watersmeet.options import WRITTEN, Options
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.problems import nearest
 from watersmeet.pipeline.wiring import Site, Wiring
+from watersmeet.plan.options import WRITTEN, Options
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.control import declare_end, declared_ends
 from watersmeet.errors import BrokenPromiseError, WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
@@ -36,6 +35,7 @@ from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
+from watersmeet.spark.control import declare_end, declared_ends
 from watersmeet.spark.failure import error as cause_of
 from watersmeet.state.directory import StateDir
 

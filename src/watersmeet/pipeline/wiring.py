@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.options import Options
+from watersmeet.plan.options import Options
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Keys = str | list[str] | list[Pair]

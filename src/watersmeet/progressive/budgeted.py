@@ -32,11 +32,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, hashes_of, merge_by_hash
+from watersmeet.columns.arrow import data_bytes, hashes_of, merge_by_hash
+from watersmeet.columns.matching import matches, overlapping
 from watersmeet.estimate.arrival_rate import ArrivalRates
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.matching import matches, overlapping
-from watersmeet.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks
 from watersmeet.progressive.duplicates import ATS, Mask, arriving, departing, resident_schema, times

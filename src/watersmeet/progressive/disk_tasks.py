@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from watersmeet.arrow import merge_by_hash
+from watersmeet.columns.arrow import merge_by_hash
+from watersmeet.columns.matching import matches, overlapping
 from watersmeet.join.emitter import Emitter
-from watersmeet.matching import matches, overlapping
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.duplicates import ATS, DTS, departing, new_in_md_task, spilled_schema, times
 from watersmeet.progressive.expected import ExpectedResults

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import numpy_of
+from watersmeet.columns.arrow import numpy_of
 
 ATS, OWED, DTS = "_ats", "_owed", "_dts"
 TIME = pa.int32()

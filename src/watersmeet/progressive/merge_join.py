@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, sort_order, take
-from watersmeet.matching import equal_keys, match_blocks
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, sort_order, take
+from watersmeet.columns.matching import equal_keys, match_blocks
 from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
 from watersmeet.state.pages import Cursor, steps
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from watersmeet.errors import OptionError
-from watersmeet.options import Duration, Options, Size, size_text
 from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.plan.options import Duration, Options, Size, size_text
 from watersmeet.state.space import PAGE_ROWS
 
 Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from watersmeet.columns.matching import matches
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.matching import matches
-from watersmeet.operator import Batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 from watersmeet.state.layouts import HashTiers
 from watersmeet.state.rows import RowStore

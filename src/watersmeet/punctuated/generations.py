@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import hashes_of
-from watersmeet.punctuated.intervals import Mask
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import due_by_size
 from watersmeet.state.pages import Cursor, steps

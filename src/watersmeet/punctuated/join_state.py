@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, Indices, key_name, take
-from watersmeet.metrics import Metrics
-from watersmeet.operator import OperatorState
+from watersmeet.columns.arrow import HASH, Indices, key_name, take
+from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.constraints import Clustered, ClusterTracker, Ordered, OrderTracker
+from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.generations import Generations
-from watersmeet.punctuated.intervals import Sources
 from watersmeet.punctuated.lookup import spoken_of
 from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker, Ordered, OrderTracker
+from watersmeet.punctuated.promises.intervals import Sources
+from watersmeet.punctuated.promises.punctuation import SOURCES, PunctuatedRange
 from watersmeet.punctuated.propagation import PartialPromises, Propagation
-from watersmeet.punctuated.punctuation import SOURCES, PunctuatedRange
 from watersmeet.punctuated.purge_policies import Unpurged
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of, scheduling_of
 from watersmeet.punctuated.violations import Tracker

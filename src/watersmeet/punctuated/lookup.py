@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, gather, key_name, numpy_of
+from watersmeet.columns.arrow import Indices, gather, key_name, numpy_of
+from watersmeet.columns.matching import ranges
 from watersmeet.join.probe import probe
-from watersmeet.matching import ranges
-from watersmeet.punctuated.codes import Codes, argsort
-from watersmeet.punctuated.intervals import Intervals, Mask
-from watersmeet.punctuated.ordering import Ordering
-from watersmeet.punctuated.punctuation import Delta
+from watersmeet.punctuated.promises.codes import Codes, argsort
+from watersmeet.punctuated.promises.intervals import Intervals, Mask
+from watersmeet.punctuated.promises.ordering import Ordering
+from watersmeet.punctuated.promises.punctuation import Delta
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, StrictStr, model_validator
 
-from watersmeet.options import Options, Size
-from watersmeet.punctuated.constraints import Clustered, OneToMany, Ordered
+from watersmeet.plan.options import Options, Size
+from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered
 
 # What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
 GOALS: dict[str, dict[str, Any]] = {

@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import merge_by_hash
+from watersmeet.columns.arrow import merge_by_hash
+from watersmeet.columns.matching import matches
 from watersmeet.join.emitter import Emitter
-from watersmeet.matching import matches
-from watersmeet.punctuated.intervals import Mask
+from watersmeet.punctuated.promises.intervals import Mask
 
 Tables = dict[str, pa.Table]  # a table per input
 

@@ -24,17 +24,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
+from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
+from watersmeet.columns.grouping import first_of_each, group_ids
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.codes import argsort, search
 from watersmeet.punctuated.generations import Generations
-from watersmeet.punctuated.grouping import first_of_each, group_ids
-from watersmeet.punctuated.intervals import Intervals, Mask
-from watersmeet.punctuated.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.lookup import Found, everything, has_keys, spoken_of, within
-from watersmeet.punctuated.ordering import Ordering, is_ordered
-from watersmeet.punctuated.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
-from watersmeet.punctuated.punctuation import Delta, PunctuatedRange, arrow_bounds
+from watersmeet.punctuated.promises.codes import argsort, search
+from watersmeet.punctuated.promises.intervals import Intervals, Mask
+from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
+from watersmeet.punctuated.promises.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
+from watersmeet.punctuated.promises.punctuation import Delta, PunctuatedRange, arrow_bounds
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import SizeTiers

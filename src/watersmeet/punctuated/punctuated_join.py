@@ -26,18 +26,18 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.grouping import distinct_keys
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.constraints import ClusterTracker
-from watersmeet.punctuated.grouping import distinct_keys
-from watersmeet.punctuated.intervals import Mask
 from watersmeet.punctuated.join_state import JoinState, by_reason
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.pairing import Pairing, Tables
-from watersmeet.punctuated.patterns import punctuation_schema
-from watersmeet.punctuated.punctuation import Delta
+from watersmeet.punctuated.promises.constraints import ClusterTracker
+from watersmeet.punctuated.promises.intervals import Mask
+from watersmeet.punctuated.promises.patterns import punctuation_schema
+from watersmeet.punctuated.promises.punctuation import Delta
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling
 from watersmeet.punctuated.violations import Violations

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, key_name, sort_by_hash
-from watersmeet.punctuated.intervals import IntervalSet
-from watersmeet.punctuated.keyed_patterns import KeyedPatterns
-from watersmeet.punctuated.ordering import Ordering
-from watersmeet.punctuated.punctuation import Delta
+from watersmeet.columns.arrow import HASH, key_name, sort_by_hash
+from watersmeet.punctuated.promises.intervals import IntervalSet
+from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.promises.ordering import Ordering
+from watersmeet.punctuated.promises.punctuation import Delta
 from watersmeet.state.side_table import SideTable
 
 

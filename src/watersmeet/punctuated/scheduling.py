@@ -21,10 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, merge_by_hash
-from watersmeet.punctuated.intervals import Mask
+from watersmeet.columns.arrow import Indices, merge_by_hash
 from watersmeet.punctuated.lookup import Found, has_keys, spoken_of
-from watersmeet.punctuated.punctuation import Delta
+from watersmeet.punctuated.promises.intervals import Mask
+from watersmeet.punctuated.promises.punctuation import Delta
 from watersmeet.punctuated.purge_policies import Unpurged
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore

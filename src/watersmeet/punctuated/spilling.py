@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, merge_by_hash
+from watersmeet.columns.arrow import data_bytes, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.punctuated.constraints import duplicate_keys
 from watersmeet.punctuated.generations import Stretch
 from watersmeet.punctuated.join_state import JoinState, by_reason
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.pairing import Pairing, Tables
+from watersmeet.punctuated.promises.constraints import duplicate_keys
 from watersmeet.state.space import PAGE_ROWS, SpillWriter
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import key_names, numpy_of
+from watersmeet.columns.arrow import key_names, numpy_of
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.metrics import Metrics
-from watersmeet.punctuated.constraints import ClusterTracker, OrderTracker, duplicate_keys
-from watersmeet.punctuated.intervals import Mask
-from watersmeet.punctuated.punctuation import PunctuatedRange, reason_of
+from watersmeet.plan.metrics import Metrics
+from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker, duplicate_keys
+from watersmeet.punctuated.promises.intervals import Mask
+from watersmeet.punctuated.promises.punctuation import PunctuatedRange, reason_of
 from watersmeet.state.accounts import Accounts
 
 Tracker = ClusterTracker | OrderTracker

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, numpy_of
 from watersmeet.estimate.frequency import Amounts, amounts_of, per_batch, tally
 from watersmeet.state.marks import Mask
 from watersmeet.state.parts import All, Rows

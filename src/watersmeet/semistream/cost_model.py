@@ -1,4 +1,4 @@
-"""The cost model of the semi-stream joins (Eq. 1 to 6 of the paper, corrected), with costs measured on this machine.
+"""The cost model of the semi-stream joins (Eq. 1 to 6 of the paper, corrected).
 
 One loop reads a chunk of b master rows and takes in w stream rows, of which w_N = h w are answered by the cache and
 w_S = (1 - h) w wait for k = R_t / b loops:
@@ -18,24 +18,20 @@ chunks a row waits half a cycle on average, which halves its bytes in both place
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from watersmeet.arrow import hash_keys, sort_by_hash, take
-from watersmeet.matching import matches
 from watersmeet.semistream.cache import ENTRY_BYTES
-from watersmeet.semistream.measured_loop import measured_loop
-from watersmeet.state.directory import StateDir
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds per row. The defaults are of a 2020s server core with the table in the page cache."""
+    """Seconds per row. The defaults are of a 2020s server core with the table in the page cache.
+
+    `calibration.semi_stream.semi_stream_costs` times them on this machine.
+    """
 
     read: float = 6e-9  # c_IO: one master row into memory
     look_up: float = 6e-8  # c_H: one row looked up in sorted rows
@@ -44,34 +40,6 @@ class Costs:
     remove: float = 3e-8  # c_E: one waiting row taken up
     receive: float = 3e-8  # c_S: one stream row taken in
     loop: float = 5e-3  # c_F: one loop, whatever it brings
-
-    @classmethod
-    def measured(cls, rows: int = 100_000) -> Costs:
-        """Time the operations themselves: takes about a second."""
-        keys = pa.array(np.arange(rows, dtype=np.int64))
-        columns = [pa.array(hash_keys([keys])), keys, keys, keys]
-        table = sort_by_hash(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0", "_p1"]))
-        order = np.random.default_rng(0).permutation(rows)
-        few = take(table, np.sort(order[: rows // 10]))
-        with tempfile.TemporaryDirectory() as folder:
-            loop = measured_loop(folder)
-            directory = StateDir(folder)
-
-            def write() -> None:
-                directory.write_arrow("run.arrow", table.schema, table.to_batches(), None)
-
-            write()
-            written = _seconds(write, rows)
-            read = _seconds(lambda: _touch(directory), rows)
-        return cls(
-            read=read,
-            look_up=_seconds(lambda: list(matches(few, table)), few.num_rows),
-            output=_seconds(lambda: take(table, order), rows),
-            append=_seconds(lambda: sort_by_hash(take(table, order)), rows) + written,
-            remove=_seconds(lambda: take(table, np.sort(order)), rows),
-            receive=_seconds(lambda: table.slice(1).combine_chunks(), rows),
-            loop=loop,
-        )
 
 
 @dataclass(frozen=True)
@@ -199,18 +167,3 @@ def _solve(value: Callable[[float], float], target: float) -> float:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if value(middle) <= target else (low, middle)
     return low
-
-
-def _seconds(action: Callable[[], object], rows: int) -> float:
-    """Seconds per row, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        action()
-        best = min(best, time.perf_counter() - started)
-    return best / rows
-
-
-def _touch(directory: StateDir) -> int:
-    table = pa.ipc.open_file(directory.open("run.arrow")).read_all()
-    return sum(int(column.to_numpy()[::64].sum()) for column in table.columns)

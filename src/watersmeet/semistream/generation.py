@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.matching import matches, ranges
 from watersmeet.join.emitter import Emitter
-from watersmeet.matching import matches, ranges
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.options import SemiStreamOptions

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from watersmeet.arrow import Hashes, Indices
+from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.errors import CorruptStateError, StateDirError
 from watersmeet.state.directory import StateDir, check_fields, unseal
 

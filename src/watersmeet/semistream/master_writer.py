@@ -15,7 +15,7 @@ from dataclasses import astuple
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, drop_null_keys, hashes_of, sort_by_hash
+from watersmeet.columns.arrow import data_bytes, drop_null_keys, hashes_of, sort_by_hash
 from watersmeet.errors import StateDirError
 from watersmeet.semistream.master_table import FORMAT, Chunk, Description, Layout, MasterTable, version_name
 from watersmeet.state.directory import StateDir, seal

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, hashes_of, numpy_of
-from watersmeet.matching import equal_keys, match_blocks
+from watersmeet.columns.arrow import Indices, hashes_of, numpy_of
+from watersmeet.columns.matching import equal_keys, match_blocks
 from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.state.layouts import FewRuns

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from watersmeet.options import Options, Size
+from watersmeet.plan.options import Options, Size
 
 
 class SemiStreamOptions(Options):

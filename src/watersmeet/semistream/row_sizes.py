@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import data_bytes, numpy_of, one_chunk
+from watersmeet.columns.arrow import data_bytes, numpy_of, one_chunk
 
 Sizes = npt.NDArray[np.float64]
 

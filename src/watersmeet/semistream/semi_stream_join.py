@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.arrow import key_names
+from watersmeet.columns.arrow import key_names
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import Emitter
+from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
-from watersmeet.operator import Batch, Operator, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.aligned import AlignedGeneration
 from watersmeet.semistream.generation import STREAM, Generation, Setting

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
+from watersmeet.columns.matching import matches, ranges
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
-from watersmeet.matching import matches, ranges
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import MASTER, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition

@@ -25,11 +25,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import watersmeet
-from watersmeet.arrow import key_name, payload_name
-from watersmeet.control import CONTROL_SCHEMA, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
+from watersmeet.columns.arrow import key_name, payload_name
 from watersmeet.errors import CorruptStateError, OptionError
-from watersmeet.options import Options
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
+from watersmeet.plan.options import Options
+from watersmeet.spark.control import CONTROL_SCHEMA, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
 from watersmeet.spark.encoding import check_encodable, decoded, encoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
 from watersmeet.spark.schema import (

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import OptionError
-from watersmeet.options import checked_path
+from watersmeet.plan.options import checked_path
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import held_runs, metrics_history, newest_manifests
 from watersmeet.state.identity import require_join

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.arrow import HASH, key_name, payload_name
-from watersmeet.control import send_signal
+from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
-from watersmeet.options import check_choice, checked_path
 from watersmeet.plan import InputSpec
+from watersmeet.plan.options import check_choice, checked_path
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
+from watersmeet.spark.control import send_signal
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
 from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column

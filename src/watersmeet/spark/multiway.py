@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
-from watersmeet.options import checked_path, known_names
+from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes

@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError
-from watersmeet.options import check_choice
+from watersmeet.plan.options import check_choice
 from watersmeet.spark.promises import FIELDS
 
 Closed = Literal["both", "left", "right", "neither"]

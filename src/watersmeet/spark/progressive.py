@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from watersmeet.options import Options, checked_path, known_names
+from watersmeet.plan.options import Options, checked_path, known_names
 from watersmeet.progressive.options import UNLIMITED, Flush, Policy, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output

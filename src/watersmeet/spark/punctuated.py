@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
-from watersmeet.options import checked_path, known_names
-from watersmeet.punctuated.constraints import Clustered, Constraint, OneToMany, Ordered
+from watersmeet.plan.options import checked_path, known_names
 from watersmeet.punctuated.options import PunctuatedOptions
-from watersmeet.punctuated.ordering import is_ordered
+from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
+from watersmeet.punctuated.promises.ordering import is_ordered
 from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources, internal_name
 from watersmeet.spark.output import check_clashes

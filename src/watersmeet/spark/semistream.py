@@ -9,13 +9,13 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from watersmeet.control import send_signal
 from watersmeet.errors import PlanError
-from watersmeet.options import check_choice, checked_path, known_names
+from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.spark.binding import Binding, internal_name
+from watersmeet.spark.control import send_signal
 from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
 from watersmeet.spark.output import binary_output

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
 
-from watersmeet.options import Options
+from watersmeet.plan.options import Options
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 

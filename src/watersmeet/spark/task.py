@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.arrow import HASH, Hashes, Indices, key_name, numpy_of, one_chunk, relabelled, sort_order, take
-from watersmeet.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL
+from watersmeet.columns.arrow import HASH, Hashes, Indices, key_name, numpy_of, one_chunk, relabelled, sort_order, take
+from watersmeet.columns.spark_hash import key_of_hash
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateMismatchError, WorkerSetupError
-from watersmeet.operator import Batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.runtime import run_batch
+from watersmeet.spark.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL
 from watersmeet.spark.failure import reported
-from watersmeet.spark_hash import key_of_hash
 from watersmeet.state.directory import StateDir
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

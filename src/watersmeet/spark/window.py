@@ -10,8 +10,9 @@ from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from watersmeet.calibration.window import window_costs
 from watersmeet.errors import ColumnError, OptionError
-from watersmeet.options import Duration, Options, checked_path, known_names
+from watersmeet.plan.options import Duration, Options, checked_path, known_names
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
@@ -19,7 +20,6 @@ from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.explain import Explanation, explain_rates, explain_state
-from watersmeet.window.measured_costs import window_costs
 from watersmeet.window.options import Algorithm, MemorySplit, Overload, Shedding, WindowOptions
 
 WHO = "window_join"

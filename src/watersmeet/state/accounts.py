@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.metrics import REASONS, Metrics
+from watersmeet.plan.metrics import REASONS, Metrics
 
 
 class Accounts:

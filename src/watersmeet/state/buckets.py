@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.arrow import Hashes, Indices
+from watersmeet.columns.arrow import Hashes, Indices
 
 
 class Buckets:

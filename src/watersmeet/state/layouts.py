@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import take
+from watersmeet.columns.arrow import take
 from watersmeet.state.run import Run
 
 FANOUT = 4

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, numpy_of
+from watersmeet.columns.arrow import Hashes, Indices, numpy_of
 from watersmeet.state.run import Run
 from watersmeet.state.side_table import SideTable
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, hashes_of
+from watersmeet.columns.arrow import Hashes, hashes_of
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, numpy_of, take, times_of
-from watersmeet.saturating import Times
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, numpy_of, take, times_of
+from watersmeet.columns.saturating import Times
 from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.run import Run
 

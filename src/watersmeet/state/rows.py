@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
+from watersmeet.columns.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
@@ -52,7 +52,7 @@ class StoreState:
 class RowStore:
     """The rows of one input.
 
-    >>> from watersmeet.metrics import Metrics
+    >>> from watersmeet.plan.metrics import Metrics
     >>> from watersmeet.state.layouts import HashTiers
     >>> from watersmeet.state.space import MemorySpace
     >>> rows = pa.table({"_hash": pa.array([3, 5, 5], pa.uint64()), "_k0": [30, 50, 50]})

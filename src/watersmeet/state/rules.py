@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, Indices, hashes_of, times_of
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, times_of
 from watersmeet.state.run import Run
 
 Mask = npt.NDArray[np.bool_]

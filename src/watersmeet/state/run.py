@@ -29,7 +29,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, Hashes, data_bytes, hashes_of, stretch_bytes
+from watersmeet.columns.arrow import HASH, Hashes, data_bytes, hashes_of, stretch_bytes
 from watersmeet.state.buckets import Buckets
 
 Tier = Literal["resident", "spilled"]

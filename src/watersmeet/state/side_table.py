@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes
+from watersmeet.columns.arrow import data_bytes
 from watersmeet.state.run import InMemory, RunData, hash_sum
 
 

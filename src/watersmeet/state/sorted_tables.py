@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Hashes, hashes_of, merge_by_hash, take
+from watersmeet.columns.arrow import Hashes, hashes_of, merge_by_hash, take
 from watersmeet.state.marks import Mask
 from watersmeet.state.side_table import SideTable
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes, hashes_of
+from watersmeet.columns.arrow import data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import InMemory, Run, hash_sum, shares
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.arrow import data_bytes
+from watersmeet.columns.arrow import data_bytes
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.operator_state import OperatorState

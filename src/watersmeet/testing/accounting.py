@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from watersmeet.arrow import data_bytes, hashes_of, times_of
-from watersmeet.operator import Operator, OperatorState, saved
+from watersmeet.columns.arrow import data_bytes, hashes_of, times_of
+from watersmeet.join.operator import Operator, OperatorState, saved
 from watersmeet.state.manifest import digest_of
 from watersmeet.state.parts import DEAD, Part
 from watersmeet.state.rows import RowStore

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, hash_keys
-from watersmeet.operator import Batch
+from watersmeet.columns.arrow import HASH, hash_keys
+from watersmeet.join.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 
 Row = tuple[Any, ...]

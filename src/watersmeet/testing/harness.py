@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.operator import Operator, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Operator, advance, resume, saved
 from watersmeet.plan import JoinPlan
-from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import digest_of
 from watersmeet.state.space import MemorySpace

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.testing.arrivals import Arrival, Row, Script
 from watersmeet.testing.oracle import comparable
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, hash_keys
-from watersmeet.operator import Batch
+from watersmeet.columns.arrow import HASH, hash_keys
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import PartitionStore

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.testing.arrivals import KEYS, Arrival, Row, Script, random_script
 
 LARGE = 10_000

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.arrow import Hashes, Indices, order_times, sort_order
-from watersmeet.matching import BLOCK_ROWS, equal_ranges, expand, known_among
-from watersmeet.saturating import Times, shifted
+from watersmeet.columns.arrow import Hashes, Indices, order_times, sort_order
+from watersmeet.columns.matching import BLOCK_ROWS, equal_ranges, expand, known_among
+from watersmeet.columns.saturating import Times, shifted
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4

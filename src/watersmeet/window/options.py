@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from watersmeet.options import MAX_DURATION, Duration, Options, Size, written_duration
+from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, written_duration
 from watersmeet.window.batch_costs import KernelCosts
 
 Algorithm = Literal["auto", "HH", "HN", "NH", "NN"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.parts import Before
 from watersmeet.state.rows import RowStore

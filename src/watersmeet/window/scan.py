@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, hashes_of, take, times_of
-from watersmeet.matching import scan
-from watersmeet.saturating import Times
+from watersmeet.columns.arrow import Indices, hashes_of, take, times_of
+from watersmeet.columns.matching import scan
+from watersmeet.columns.saturating import Times
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.arrow import HASH, hash_keys
+from watersmeet.columns.arrow import HASH, hash_keys
 
 # The share that "left" and "right" give to their input: a join that stops the other altogether has no results.
 MOST = 0.95

@@ -22,13 +22,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.arrow import Indices, hashes_of
+from watersmeet.columns.arrow import Indices, hashes_of
+from watersmeet.columns.matching import equal_keys
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
 from watersmeet.join.expiry import expire
+from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.join.prologue import Prologue
-from watersmeet.matching import equal_keys
-from watersmeet.operator import Batch, OperatorState
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import TimeSlices

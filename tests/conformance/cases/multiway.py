@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from watersmeet.options import MAX_DURATION
+from watersmeet.plan.options import MAX_DURATION
 from watersmeet.testing import Arrival, Script, inner_join, random_script
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case

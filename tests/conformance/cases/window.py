@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operator import advance
-from watersmeet.operators import build
-from watersmeet.options import MAX_DURATION
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.options import MAX_DURATION
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import Row, Script, batch_of, make_plan, random_script, table_of

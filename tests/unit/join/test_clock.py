@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.join.clock import Clock
 from watersmeet.join.expiry import expire
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.rows import RowStore

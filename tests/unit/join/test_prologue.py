@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.join.clock import Clock
+from watersmeet.join.operator import Batch
 from watersmeet.join.prologue import Prologue
-from watersmeet.metrics import Metrics
-from watersmeet.operator import Batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.testing import make_plan
 

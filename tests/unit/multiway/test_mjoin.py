@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import hash_keys
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.columns.matching import BLOCK_ROWS
+from watersmeet.engine.registry import build
 from watersmeet.errors import FanOutError
-from watersmeet.matching import BLOCK_ROWS
+from watersmeet.join.operator import Batch, advance
 from watersmeet.multiway.mjoin import MJoin
 from watersmeet.multiway.timeline import timed_batch
-from watersmeet.operator import Batch, advance
-from watersmeet.operators import build
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.operator import Operator, advance
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Operator, advance
 from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet import runtime
+from watersmeet.engine import runtime
+from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.join.operator import advance
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.merge_join import Source, Stretch

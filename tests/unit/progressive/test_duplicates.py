@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from watersmeet.arrow import hashes_of
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.space import MemorySpace

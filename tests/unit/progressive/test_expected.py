@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.expected import ExpectedResults, dd_cost, md_cost
 from watersmeet.progressive.options import ProgressiveOptions

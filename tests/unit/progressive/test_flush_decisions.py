@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import hash_keys, hashes_of
-from watersmeet.operator import advance, resume
-from watersmeet.operator import saved as saved_state
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hash_keys, hashes_of
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance, resume
+from watersmeet.join.operator import saved as saved_state
 from watersmeet.progressive.options import FLUSHES, OPERATOR, ProgressiveOptions
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import sort_by_hash
+from watersmeet.columns.arrow import sort_by_hash
 from watersmeet.join.emitter import Emitter
-from watersmeet.metrics import Metrics
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
 from watersmeet.progressive.disk_tasks import DiskTasks, choose_units
 from watersmeet.progressive.duplicates import DTS, OWED, resident_schema
 from watersmeet.progressive.expected import ExpectedResults

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from watersmeet.arrow import hashes_of
-from watersmeet.operator import Operator, OperatorState, advance
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Operator, OperatorState, advance
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import advance
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.punctuated_join import PunctuatedJoin
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
 
-from watersmeet.operator import Batch, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance, resume, saved
 from watersmeet.plan import JoinPlan, OutputColumn
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, PartialPromises, punctuation_type
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from tests.conformance.cases.punctuated import CASES
 
-from watersmeet.arrow import hash_keys
-from watersmeet.operator import Operator, OperatorState, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan

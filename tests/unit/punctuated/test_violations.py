@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.operator import advance
-from watersmeet.operators import build
-from watersmeet.punctuated.patterns import Pattern, punctuation_table
+from watersmeet.join.operator import advance
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan, run_in_memory
 from watersmeet.testing.arrivals import KEYS

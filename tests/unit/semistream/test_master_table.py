@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from watersmeet.arrow import hashes_of
+from watersmeet.columns.arrow import hashes_of
 from watersmeet.errors import CorruptStateError, StateDirError
 from watersmeet.semistream.master_registry import Registration, register_join, registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import MasterTable

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from watersmeet.engine.registry import build
 from watersmeet.errors import OptionError, OverloadError, StateMismatchError
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.join.operator import advance
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watersmeet.runtime import run_batch
+from watersmeet.engine.runtime import run_batch
 from watersmeet.semistream.master_registry import Registration, lowest_needed
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join

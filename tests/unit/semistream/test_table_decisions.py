@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import hash_keys
-from watersmeet.operator import Operator, OperatorState, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.state.space import MemorySpace

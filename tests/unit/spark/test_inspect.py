@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
 
-from watersmeet.metrics import Metrics
+from watersmeet.engine.runtime import run_batch
 from watersmeet.pipeline.report import state_rows
-from watersmeet.runtime import run_batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.spark.inspect import _holdings
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets

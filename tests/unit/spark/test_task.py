@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
+from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError, StateMismatchError
-from watersmeet.operator import advance
-from watersmeet.operators import build
+from watersmeet.join.operator import advance
 from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.spark.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
 from watersmeet.spark.task import Position, _check_partition, make_batch
 from watersmeet.state.space import MemorySpace
 

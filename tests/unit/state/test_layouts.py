@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.metrics import Metrics
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state import layouts
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.arrow import Indices, concat, data_bytes, hashes_of, merge_by_hash, numpy_of, sort_by_hash
-from watersmeet.metrics import Metrics
+from watersmeet.columns.arrow import Indices, concat, data_bytes, hashes_of, merge_by_hash, numpy_of, sort_by_hash
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.arrow import hashes_of
+from watersmeet.columns.arrow import hashes_of
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.run import Run, hash_sum, resident_run, subtract_ranges
 from watersmeet.state.space import MemorySpace, cut_into_pages

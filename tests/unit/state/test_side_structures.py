@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.arrow import hashes_of
-from watersmeet.metrics import Metrics
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import REASONS, Accounts
 from watersmeet.state.pages import Cursor, steps
 from watersmeet.state.rules import ChunksRead, Horizon

@@ -13,10 +13,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from watersmeet.arrow import hashes_of
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateFormatError, StateMismatchError
-from watersmeet.metrics import Metrics
-from watersmeet.runtime import run_batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.directory import StateDir, seal, unseal
 from watersmeet.state.history import metrics_history
 from watersmeet.state.manifest import Manifest

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateMismatchError
-from watersmeet.metrics import Metrics
-from watersmeet.runtime import run_batch
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.directory import StateDir, unseal

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.arrow import merge_order
-from watersmeet.matching import scan
+from watersmeet.columns.arrow import merge_order
+from watersmeet.columns.matching import scan
 from watersmeet.window import kernels
 from watersmeet.window.kernels import Ordered, Reach, distinct, distinct_in, order, pairs
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.operator import Batch, Operator, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch, Operator, advance, resume, saved
 from watersmeet.plan import JoinPlan
-from watersmeet.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.operator import Batch, advance, resume, saved
-from watersmeet.operators import build
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance, resume, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import make_plan, table_of

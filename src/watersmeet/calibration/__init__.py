@@ -1,0 +1,1 @@
+"""Calibration: what the joins cost on this machine, for whoever chooses or explains one."""

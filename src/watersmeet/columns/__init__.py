@@ -1,0 +1,1 @@
+"""Columns of rows: hashing, sorting, matching, grouping and gathering them, with NumPy and Arrow."""

@@ -1,0 +1,1 @@
+"""Runs an operator: finds it by name, gives it a batch, commits its state."""

@@ -1,0 +1,71 @@
+"""Drives an operator over a state directory: load a version, take a batch, commit the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter, time
+
+import pyarrow as pa
+
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Batch, advance, resume, saved
+from watersmeet.plan import JoinPlan
+from watersmeet.state.directory import StateDir
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import PartitionStore
+
+# Results up to this size are held back until the version is committed, so that a consumer that stops early (a limit)
+# cannot leave a batch without a version. Larger results stream out, and the commit follows them.
+HOLD_BYTES = 64 << 20
+
+
+def run_batch(
+    plan: JoinPlan,
+    directory: StateDir,
+    partition: int,
+    batch: Batch,
+    *,
+    query: str = "in-process",
+    session: str = "in-process",
+    attempt: str = "0",
+    join: str = "",
+) -> Iterator[pa.Table]:
+    """One batch of one partition: yields the results and leaves the next version behind."""
+    started = perf_counter()
+    store = PartitionStore(directory, partition)
+    before = store.load(batch.number, query, session, join)
+    space = store.space(batch.number, attempt)
+    operator = build(plan, space)
+    if before.version >= 0:
+        resume(operator, store.state(before, session))
+    timings = {"load": perf_counter() - started}
+
+    held, size = [], 0
+    results = advance(operator, batch)
+    joining = 0.0
+    while True:
+        started = perf_counter()
+        table = next(results, None)
+        joining += perf_counter() - started
+        if table is None:
+            break
+        held.append(table)
+        size += table.nbytes
+        if size > HOLD_BYTES:
+            yield from held
+            held = []
+    timings["join"] = joining
+
+    after = Manifest(
+        version=batch.number,
+        partition=partition,
+        query=query,
+        session=session,
+        join=join,
+        attempt=attempt,
+        history=before.history,
+        repeats=before.repeats,
+    )
+    store.commit(after, saved(operator), space, operator.metrics, timings, batch.time or int(time() * 1e6))
+    store.collect(batch.number)
+    yield from held

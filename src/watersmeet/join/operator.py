@@ -1,0 +1,176 @@
+"""The contract between the join operators and whatever drives them (Spark, the lab, a test).
+
+An operator sees batches and holds runs; it knows nothing of Spark, files or versions. Once per batch the driver calls
+
+    advance(operator, batch)   ->   on_batch      all rows of the batch meet the state and each other, then are stored
+                                    on_idle       only if no row came: useful work, within a budget of pages
+                                    (inputs that end with this batch are noted)
+                                    finish        only once, in the batch with which the last input ended
+                                    report        gauges, after those of the rows held, which are the same for all
+
+and keeps what `save` returns until the next batch. The laws an operator must obey:
+
+    exactly once     over a run, all tables returned add up to the plain join of all inputs
+    deterministic    output and next state depend on the state and the multiset of rows in the batch, on nothing else
+                     (no wall clock, no row order, no randomness); budgets are counted in rows or pages
+    bounded          a batch costs in proportion to its rows, not to the state
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pyarrow as pa
+
+from watersmeet.errors import BrokenPromiseError
+from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.rows import RowStore
+from watersmeet.state.space import RunSpace
+
+__all__ = ["Batch", "Operator", "OperatorState", "advance", "resume", "saved"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What arrives in one micro-batch, for one key partition.
+
+    `rows` and `punctuations` hold a table per input (an input may be missing); `time` is the batch's clock in
+    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch; `null_keys` says
+    how many rows of an input came without a key and are not in its table, because they match nothing.
+    """
+
+    number: int
+    time: int = 0
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
+    signals: tuple[int, ...] = ()  # numbers sent to the join by `spark.control.send_signal`, in order
+    null_keys: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no row came on any input: the sources of this partition are silent."""
+        return all(table.num_rows == 0 for table in self.rows.values())
+
+
+class Operator(ABC):
+    """A join algorithm. Subclasses add `name`, the four methods below, and (where they have idle work) `on_idle`."""
+
+    name: ClassVar[str]
+
+    def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
+        self.plan = plan
+        self.space = space
+        self.metrics = Metrics()
+        self.accounts = Accounts(self.metrics)
+        self.ended: dict[str, int] = {}  # input -> the batch with which it ended
+        self.finished = False
+
+    @abstractmethod
+    def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
+        """Join the batch with the state and with itself, then store it. Yields tables of the plan's output."""
+
+    def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
+        """Work that a batch without rows leaves time for, within the plan's budget of pages."""
+        return iter(())
+
+    def finish(self) -> Iterator[pa.Table]:
+        """All inputs have ended: yield whatever is still owed and let go of the state."""
+        return iter(())
+
+    def report(self) -> None:  # noqa: B027  (most operators have nothing to add)
+        """Gauges of how things stand after the batch, beside those of the rows held."""
+
+    def row_stores(self) -> Iterable[RowStore]:
+        """All stores of rows there are."""
+        return ()
+
+    @abstractmethod
+    def save(self) -> OperatorState:
+        """The state after the batch. Runs that are already stored are not written again."""
+
+    @abstractmethod
+    def restore(self, state: OperatorState) -> None:
+        """Take up the state that `save` returned after the batch before."""
+
+    def has_ended(self, name: str) -> bool:
+        """Whether an input has ended in an earlier batch: nothing more will come on it."""
+        return name in self.ended
+
+    def ends(self, name: str, batch: Batch) -> bool:
+        """Whether nothing more will come on an input after this batch."""
+        return name in self.ended or name in batch.ended
+
+
+def saved(operator: Operator) -> OperatorState:
+    """All that must be kept of an operator."""
+    state = operator.save()
+    state.ended, state.finished, state.accounts = dict(operator.ended), operator.finished, operator.accounts.save()
+    return state
+
+
+def resume(operator: Operator, state: OperatorState) -> None:
+    """Go on from what `saved` returned."""
+    operator.ended, operator.finished = dict(state.ended), state.finished
+    operator.accounts.restore(state.accounts)
+    if not state.finished:
+        operator.restore(state)
+
+
+def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
+    """One batch, in the order the contract promises."""
+    operator.metrics.reset()
+    for name, table in batch.rows.items():
+        apart = batch.null_keys.get(name, 0)
+        arrived = operator.metrics.rows_in[name] = table.num_rows + apart
+        operator.accounts.arrive(name, arrived)
+        operator.accounts.leave(name, "null_key", apart)
+        if arrived and operator.has_ended(name):
+            raise BrokenPromiseError(
+                f"input {name!r}",
+                expected=f"no rows after its end in batch {operator.ended[name]}",
+                found=f"{arrived} rows in batch {batch.number}",
+                hint="Call end_input only when the source is complete; this batch is not committed.",
+                input=name,
+            )
+    for table in _stages(operator, batch):
+        if table.num_rows:
+            operator.metrics.rows_out += table.num_rows
+            yield table
+
+
+def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
+    if operator.finished:
+        return
+    yield from operator.on_batch(batch)
+    if batch.is_idle:
+        yield from operator.on_idle(batch)
+    for name in sorted(batch.ended):
+        operator.ended.setdefault(name, batch.number)
+    if all(spec.name in operator.ended for spec in operator.plan.inputs):
+        yield from operator.finish()
+        operator.finished = True
+    _report(operator)
+
+
+def _report(operator: Operator) -> None:
+    """What is held after the batch: the same gauges for all operators, from their stores."""
+    stores: dict[str, list[RowStore]] = {spec.name: [] for spec in operator.plan.inputs}
+    for store in operator.row_stores():
+        if store.input:
+            stores.setdefault(store.input, []).append(store)
+    gauge = operator.metrics.gauge
+    for name, found in stores.items():
+        gauge(f"held_rows.{name}", sum(store.held for store in found))
+        gauge(f"resident_rows.{name}", sum(store.resident_rows for store in found))
+        gauge(f"resident_bytes.{name}", sum(store.nbytes for store in found))
+        gauge(f"spilled_rows.{name}", sum(store.spilled_rows for store in found))
+        gauge(f"spilled_bytes.{name}", sum(store.spilled_bytes for store in found))
+        gauge(f"runs.{name}", sum(len(store.runs) for store in found))
+    operator.report()

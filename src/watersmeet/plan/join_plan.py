@@ -1,0 +1,119 @@
+"""A join, completely described: operator, inputs, output, options, partitions.
+
+A plan is made once, when the join is built, and travels to the tasks as JSON. Its fingerprint is stored with the
+state, so that state is never read by a join that means something else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from watersmeet.columns.arrow import HASH, key_name, payload_name
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """An output column: its field, and the input and internal column that feed it."""
+
+    field: pa.Field
+    input: str
+    column: str
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input: its name, and the types of its key and payload columns (internal names, see `columns.arrow`)."""
+
+    name: str
+    keys: tuple[pa.DataType, ...]
+    payload: tuple[pa.DataType, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the tables in which this input's rows reach the operator."""
+        fields = [pa.field(HASH, pa.uint64())]
+        fields += [pa.field(key_name(i), kind) for i, kind in enumerate(self.keys)]
+        fields += [pa.field(payload_name(i), kind) for i, kind in enumerate(self.payload)]
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """Everything a task needs to know about a join.
+
+    `options` are the operator's own, already validated and in plain JSON form; they decide what the state means and
+    are part of the fingerprint. `tuning` may change between restarts (how much idle work, how often to merge).
+    """
+
+    operator: str
+    inputs: tuple[InputSpec, ...]
+    output: tuple[OutputColumn, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    tuning: dict[str, Any] = field(default_factory=dict)
+    partitions: int = 1
+
+    def input(self, name: str) -> InputSpec:
+        """The input of that name."""
+        return next(spec for spec in self.inputs if spec.name == name)
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for state to be usable, in readable form."""
+        return {
+            "operator": self.operator,
+            "options": self.options,
+            "inputs": {
+                spec.name: {"keys": [str(k) for k in spec.keys], "payload": [str(p) for p in spec.payload]}
+                for spec in self.inputs
+            },
+            "output": [
+                f"{column.field.name}: {column.field.type} = {column.input}.{column.column}" for column in self.output
+            ],
+        }
+
+    def fingerprint(self) -> str:
+        """A digest of `identity`."""
+        return xxhash.xxh3_128_hexdigest(json.dumps(self.identity(), sort_keys=True).encode())
+
+    def to_json(self) -> str:
+        """The plan as a string; Arrow types travel as serialised schemas."""
+        return json.dumps(
+            {
+                "operator": self.operator,
+                "inputs": [
+                    {"name": spec.name, "keys": len(spec.keys), "schema": _encode(spec.schema)} for spec in self.inputs
+                ],
+                "output": [[column.input, column.column] for column in self.output],
+                "output_schema": _encode(pa.schema([column.field for column in self.output])),
+                "options": self.options,
+                "tuning": self.tuning,
+                "partitions": self.partitions,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> JoinPlan:
+        """The plan that `to_json` wrote."""
+        raw = json.loads(text)
+        inputs = []
+        for spec in raw["inputs"]:
+            types = _decode(spec["schema"]).types[1:]
+            inputs.append(InputSpec(spec["name"], tuple(types[: spec["keys"]]), tuple(types[spec["keys"] :])))
+        output = [
+            OutputColumn(field, source, column)
+            for field, (source, column) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
+        ]
+        return cls(raw["operator"], tuple(inputs), tuple(output), raw["options"], raw["tuning"], raw["partitions"])
+
+
+def _encode(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _decode(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))

@@ -1,0 +1,1 @@
+"""Promises of a source: which keys it will not send any more, how they are written, stored and looked up."""

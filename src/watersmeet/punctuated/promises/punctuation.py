@@ -1,0 +1,242 @@
+"""The punctuated range of an input: everything that its source has promised not to send any more.
+
+One structure per shape of promise, so that a million promises cost a lookup what ten cost:
+
+    one column constrained, its type ordered      sorted intervals      (`intervals`)
+    single keys, and mixed patterns               hash-sorted entries   (`keyed_patterns`)
+    everything                                    a flag
+
+Promises come from punctuations, from clusters that closed, from an order, and from the end of an input; each carries
+its source, for the account of what was purged why. `add` returns what is new (a `Delta`): only that has to be purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import hashes_of, key_name, sort_by_hash
+from watersmeet.columns.grouping import distinct_keys
+from watersmeet.punctuated.promises.elsewhere import elsewhere
+from watersmeet.punctuated.promises.intervals import Intervals, IntervalSet, Mask, Sources, batches
+from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
+from watersmeet.punctuated.promises.ordering import Ordering, is_ordered, is_text
+from watersmeet.punctuated.promises.patterns import Shaped, normalised, shapes
+from watersmeet.state.side_table import SideTable
+
+# Sources of promises, as bits; the lowest one set gives the reason of a purge.
+SOURCES = {"punctuation": 1, "clustered": 2, "ordered": 4, "ended": 8}
+
+
+def reason_of(bits: int) -> str:
+    """The name of the first source in a set of bits."""
+    return next(name for name, bit in SOURCES.items() if bits & bit)
+
+
+@dataclass
+class Delta:
+    """Keys newly promised: single keys to look up by hash, intervals of one column to look up by value.
+
+    `ranges` may cover more than was promised (when other columns are constrained too): what is found there is checked.
+    """
+
+    points: pa.Table | None = None
+    ranges: dict[int, Intervals] = field(default_factory=dict)
+    everything: bool = False
+    count: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing new was promised."""
+        return self.points is None and not self.ranges and not self.everything
+
+    def add(self, other: Delta) -> None:
+        """Join another delta to this one."""
+        if self.points is None or other.points is None:
+            self.points = other.points if self.points is None else self.points
+        else:
+            self.points = sort_by_hash(pa.concat_tables([self.points, other.points]))
+        for column, pieces in other.ranges.items():
+            self._cover(column, pieces)
+        self.everything |= other.everything
+        self.count += other.count
+
+    def _cover(self, column: int, pieces: Intervals) -> None:
+        if len(pieces):
+            mine = self.ranges.get(column)
+            self.ranges[column] = pieces if mine is None else Intervals.joined([mine, pieces]).united()
+
+
+def arrow_bounds(shaped: Shaped, patterns: KeyedPatterns) -> dict[int, tuple[pa.Array, pa.Array, pa.Array]]:
+    """The ranges of patterns of one shape, as entries store them."""
+    bounds = {}
+    for i, ordering in patterns.orderings.items():
+        low, high, endless = shaped.bounds(i, ordering)
+        bounds[i] = (ordering.to_arrow(low), ordering.to_arrow(high), pa.array(endless))
+    return bounds
+
+
+class PunctuatedRange:
+    """The promises of one input (PR in the paper)."""
+
+    def __init__(self, name: str, kinds: Sequence[pa.DataType], partitions: int = 1) -> None:
+        self.name = name
+        self.kinds = tuple(kinds)
+        self.partitions = partitions
+        self.label = f"{name}.promises"
+        self.everything: dict[str, int] = {}  # source and batch of a promise that covers all keys
+        self.intervals: dict[int, IntervalSet] = {}
+        self.keyed: dict[tuple[tuple[int, ...], tuple[int, ...]], KeyedPatterns] = {}
+        self.voided = KeyedPatterns(kinds, range(len(kinds)), (), f"{name}.voided")
+
+    def __len__(self) -> int:
+        ordered = sum(len(held) for held in self.intervals.values())
+        return ordered + sum(len(patterns) for patterns in self.keyed.values()) + len(self.everything)
+
+    def find(self, table: pa.Table) -> Sources:
+        """For rows sorted by hash: the sources that promised each row's key away, 0 where none did."""
+        found = np.zeros(table.num_rows, np.uint8)
+        if not table.num_rows:
+            return found
+        for source in self.everything:
+            found |= np.uint8(SOURCES[source])
+        for column, held in self.intervals.items():
+            found |= held.find(held.ordering.codes(table.column(key_name(column))))
+        for patterns in self.keyed.values():
+            found |= patterns.find(table)
+        if self.voided.pieces and found.any():
+            found[self.voided.find(table) > 0] = 0
+        return found
+
+    def explain(self, row: pa.Table) -> str:
+        """The promise that covers a row (a table of one), in words."""
+        for source, batch in self.everything.items():
+            return f"{source} of everything ({batches(batch, batch)})"
+        for column, held in self.intervals.items():
+            code = held.ordering.codes(row.column(key_name(column)))
+            if held.find(code)[0]:
+                return f"{reason_of(int(held.find(code)[0]))} {held.explain(code)}"
+        for patterns in self.keyed.values():
+            if patterns.find(row)[0]:
+                return f"{reason_of(int(patterns.find(row)[0]))} {patterns.explain(row)}"
+        return "nothing"
+
+    def covers(self, shaped: Shaped) -> Mask:
+        """Which patterns of one shape are surely promised already (a pattern that only several promises together
+        cover may be missed)."""
+        if self.everything:
+            return np.ones(shaped.table.num_rows, np.bool_)
+        covered = np.zeros(shaped.table.num_rows, np.bool_)
+        for column in (*shaped.values, *shaped.ranges):
+            if column in self.intervals and not self.voided.pieces:
+                held = self.intervals[column]
+                covered |= held.covers(*shaped.bounds(column, held.ordering))
+        return covered
+
+    def void(self, rows: pa.Table, batch: int) -> None:
+        """Take the promises back for the keys of these rows, for good."""
+        keys = distinct_keys(rows)
+        keys = keys.filter(pa.array(self.voided.find(keys) == 0))
+        self.voided.add(self.voided.entries(keys, {}, 1, batch))
+
+    def add_everything(self, source: str, batch: int) -> Delta:
+        """Promise all keys away; smaller promises are forgotten."""
+        if self.everything:
+            return Delta()
+        self.everything = {source: batch}
+        self.intervals, self.keyed = {}, {}
+        return Delta(everything=True, count=1)
+
+    def add_punctuations(self, table: pa.Table, batch: int, source: str = "punctuation") -> Delta:
+        """Add punctuations in the layout of `patterns`."""
+        delta = Delta()
+        for shaped in shapes(normalised(table, self.kinds), self.kinds):
+            if self.everything:
+                break
+            if not shaped.values and not shaped.ranges:
+                delta.add(self.add_everything(source, batch))
+            elif len(shaped.values) == len(self.kinds):
+                delta.add(self.add_keys(shaped.table, batch, source))
+            else:
+                delta.add(self._add_shaped(shaped, batch, source))
+        return delta
+
+    def add_keys(self, table: pa.Table, batch: int, source: str) -> Delta:
+        """Promise single keys away: rows with `_hash` and key columns."""
+        keys = distinct_keys(table)
+        keys = keys.filter(pa.array(self.find(keys) == 0))
+        if not keys.num_rows or self.everything:
+            return Delta()
+        if len(self.kinds) == 1 and is_ordered(self.kinds[0]) and not is_text(self.kinds[0]):
+            pieces = self._intervals(Shaped((0,), (), keys), 0, batch, source)
+            codes = Ordering(self.kinds[0]).codes(keys.column(key_name(0)))
+            self._interval_set(0).add(pieces, elsewhere(hashes_of(keys), codes, self.partitions))
+        else:
+            patterns = self._patterns(tuple(range(len(self.kinds))), ())
+            patterns.add(patterns.entries(keys, {}, SOURCES[source], batch))
+        return Delta(points=keys, count=keys.num_rows)
+
+    def add_intervals(self, column: int, pieces: Intervals) -> Delta:
+        """Promise intervals of one column away, whatever the other columns hold."""
+        new = self._interval_set(column).add(pieces)
+        return Delta(ranges={column: new} if len(new) else {}, count=len(new))
+
+    def _add_shaped(self, shaped: Shaped, batch: int, source: str) -> Delta:
+        constrained = (*shaped.values, *shaped.ranges)
+        ordered = [i for i in constrained if is_ordered(self.kinds[i])]
+        text_value = len(constrained) == 1 and bool(shaped.values) and is_text(self.kinds[constrained[0]])
+        if len(constrained) == 1 and ordered and not text_value:
+            delta = self.add_intervals(ordered[0], self._intervals(shaped, ordered[0], batch, source))
+            delta.count = shaped.table.num_rows
+            return delta
+        patterns = self._patterns(shaped.values, shaped.ranges)
+        patterns.add(patterns.entries(shaped.table, arrow_bounds(shaped, patterns), SOURCES[source], batch))
+        delta = Delta(count=shaped.table.num_rows)
+        if ordered:
+            delta.ranges = {ordered[0]: self._intervals(shaped, ordered[0], batch, source).united()}
+        else:
+            delta.everything = True  # no order to search by: look at all rows
+        return delta
+
+    def _intervals(self, shaped: Shaped, column: int, batch: int, source: str) -> Intervals:
+        low, high, endless = shaped.bounds(column, Ordering(self.kinds[column]))
+        return Intervals.promised(low, high, endless, SOURCES[source], batch)
+
+    def _interval_set(self, column: int) -> IntervalSet:
+        if column not in self.intervals:
+            self.intervals[column] = IntervalSet(Ordering(self.kinds[column]), self.label, column)
+        return self.intervals[column]
+
+    def _patterns(self, values: tuple[int, ...], ranges: tuple[int, ...]) -> KeyedPatterns:
+        shape = (values, ranges)
+        if shape not in self.keyed:
+            self.keyed[shape] = KeyedPatterns(self.kinds, values, ranges, self.label)
+        return self.keyed[shape]
+
+    def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
+        """Tables and values."""
+        tables: dict[str, SideTable] = {}
+        for column in sorted(self.intervals):
+            tables |= self.intervals[column].save()
+        for shape in sorted(self.keyed):
+            tables |= self.keyed[shape].save()
+        return tables | self.voided.save(), dict(self.everything)
+
+    def restore(self, tables: Mapping[str, SideTable], everything: Mapping[str, Any]) -> None:
+        """What `save` returned; tables of other labels are passed over."""
+        self.everything = dict(everything)
+        for name, table in tables.items():
+            label, _, shape = name.partition("/")
+            if label == self.voided.label:
+                self.voided.pieces.append(table)
+            elif label == self.label:
+                structure, *columns, _ = shape.split("/")
+                numbers = [tuple(int(i) for i in group.split("-") if i) for group in columns]
+                if structure == "intervals":
+                    self._interval_set(numbers[0][0]).restore(table)
+                else:
+                    self._patterns(numbers[0], numbers[1]).pieces.append(table)

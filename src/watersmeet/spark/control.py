@@ -1,0 +1,82 @@
+"""Words to a running join: markers that travel through the stream, so that they are replayed like any row.
+
+A marker is a small JSON file in `state_dir/control/`, which the join reads as one more streaming source. It reaches
+every partition in one micro-batch and takes effect at that batch's end. Its seal is a digest that Spark computes too,
+so that a damaged marker fails the batch and is not taken for another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.options import checked_path
+from watersmeet.state.directory import CONTROL, StateDir
+from watersmeet.state.identity import require_join
+
+CONTROL_SCHEMA = "kind string, input string, value long, seal string"
+
+# Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input
+# i as FIRST_END - i, a row of input i without a key as FIRST_NULL_KEY - i, the signal v as FIRST_SIGNAL - v.
+TICK, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL = -1, -2, -500, -1000
+MAX_SIGNAL = 2**30
+
+
+def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
+    """Declare an input of a join complete: no more rows will come on it.
+
+    The join learns it with its next micro-batch. When all inputs have ended, that batch emits everything still owed and
+    the state is let go. A row that arrives after its input's end is an error. Calling it twice does no harm.
+
+    >>> end_input("/path/to/state", "left")  # doctest: +SKIP
+    """
+    declare_end(state_dir, name)
+
+
+def declare_end(state_dir: str | os.PathLike[str], name: str, **note: str) -> None:
+    """`end_input`, with a note in the marker: the stream does not read it, `declared_ends` does."""
+    directory = StateDir(checked_path("end_input", "state_dir", state_dir))
+    inputs = list(require_join(directory)["identity"]["inputs"])
+    if repr(name) not in map(repr, inputs):  # whatever was given, it can be shown
+        raise OptionError(
+            "end_input",
+            expected=f"name = one of the join's inputs: {', '.join(inputs)}",
+            found=repr(name),
+            hint="Give the name of the input, not of the DataFrame.",
+            option="name",
+        )
+    _send(directory, {"kind": "end", "input": name}, note)
+
+
+def declared_ends(state_dir: str | os.PathLike[str]) -> dict[str, list[dict[str, str]]]:
+    """The inputs that were declared ended, each with its markers, whether the join has read them or not."""
+    directory = StateDir(state_dir)
+    found: dict[str, list[dict[str, str]]] = {}
+    for file in directory.list(CONTROL):
+        marker = json.loads(directory.read(f"{CONTROL}/{file}")) if file.endswith(".json") else {}
+        if marker.get("kind") == "end":
+            found.setdefault(marker["input"], []).append(marker)
+    return found
+
+
+def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
+    """Send a number to every partition of a join; what it means is the operator's affair."""
+    if not 0 <= value <= MAX_SIGNAL:
+        raise ValueError(f"a signal is a number from 0 to {MAX_SIGNAL}, not {value}")
+    directory = StateDir(state_dir)
+    require_join(directory)
+    _send(directory, {"kind": "signal", "value": value}, {})
+
+
+def _send(directory: StateDir, marker: dict[str, object], note: dict[str, str]) -> None:
+    # Published in one piece: Spark ignores the half-made file, whose name begins with a dot.
+    sealed = {**marker, "seal": marker_seal(*marker.values()), **note}
+    directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(sealed).encode() + b"\n")
+
+
+def marker_seal(*values: object) -> str:
+    """The digest of a marker's values, those it has, in the order of the schema."""
+    return hashlib.md5("/".join(str(value) for value in values).encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,132 @@
+"""Punctuated ranges against brute force: all types, all shapes of pattern, open and closed ends."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, datetime
+from decimal import Decimal
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.punctuated.test_minimal_state import covers
+
+from watersmeet.columns.arrow import hash_keys, key_name, sort_by_hash
+from watersmeet.errors import OptionError
+from watersmeet.punctuated.promises.ordering import Ordering
+from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.punctuation import PunctuatedRange
+from watersmeet.testing.keys import BINARY, STRINGS
+
+MAKE: dict[pa.DataType, Any] = {
+    pa.int64(): lambda x: x - 2,
+    pa.int32(): lambda x: x,
+    pa.string(): lambda x: STRINGS.value(3 * x % 10)[0],  # not in their order
+    pa.float64(): lambda x: x / 2 - 1.5,
+    pa.date32(): lambda x: date.fromordinal(700_000 + x),
+    pa.decimal128(10, 2): lambda x: Decimal(x) / 4,
+    pa.binary(): lambda x: BINARY.value(3 * x % 10)[0],
+}
+
+
+def table_of(kinds: list[pa.DataType], keys: list[tuple[Any, ...]]) -> pa.Table:
+    columns = [pa.array([key[i] for key in keys], kind) for i, kind in enumerate(kinds)]
+    names = ["_hash", *(key_name(i) for i in range(len(kinds)))]
+    return sort_by_hash(pa.Table.from_arrays([pa.array(hash_keys(columns)), *columns], names=names))
+
+
+def some_pattern(rng: random.Random, kind: pa.DataType) -> Pattern:
+    make, choice = MAKE[kind], rng.random()
+    if choice < 0.45:
+        return Pattern.value(make(rng.randrange(6)))
+    if choice < 0.8:
+        ends = (make(rng.randrange(6)) if rng.random() < 0.7 else None for _ in range(2))
+        return Pattern.between(*ends, closed=rng.choice(["both", "left", "right", "neither"]))
+    return Pattern.anything()
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_lookup_and_what_is_new(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = [rng.choice(list(MAKE)) for _ in range(rng.randint(1, 3))]
+    table = table_of(kinds, [tuple(MAKE[kind](rng.randrange(6)) for kind in kinds) for _ in range(50)])
+    keys = list(zip(*(table.column(key_name(i)).to_pylist() for i in range(len(kinds))), strict=True))
+    promises, said = PunctuatedRange("left", kinds), []
+    for batch in range(4):
+        rows = [[some_pattern(rng, kind) for kind in kinds] for _ in range(rng.randint(1, 4))]
+        before = promises.find(table) > 0
+        delta = promises.add_punctuations(punctuation_table(kinds, rows), batch)
+        said += rows
+        expected = [any(all(map(covers, row, key)) for row in said) for key in keys]
+        after = promises.find(table) > 0
+        assert after.tolist() == expected
+        found = np.full(len(keys), delta.everything)
+        if delta.points is not None:
+            points = set(zip(*(delta.points.column(key_name(i)).to_pylist() for i in range(len(kinds))), strict=True))
+            found |= np.array([key in points for key in keys])
+        for column, pieces in delta.ranges.items():
+            found |= pieces.find(Ordering(kinds[column]).codes(table.column(key_name(column)))) >= 0
+        assert not (after & ~before & ~found).any(), "what is new must be purged"
+    runs, everything = promises.save()
+    restored = PunctuatedRange("left", kinds)
+    restored.restore(runs, everything)
+    assert (restored.find(table) == promises.find(table)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 2.5),
+        (pa.int64(), Decimal("2.5")),
+        (pa.int64(), "abc"),
+        (pa.int32(), 2**32 + 2),
+        (pa.int8(), 128),
+        (pa.float32(), 0.1),
+        (pa.decimal128(4, 1), Decimal("2.25")),
+        (pa.date32(), datetime(2024, 2, 29, 10)),
+        (pa.string(), 2),
+    ],
+    ids=str,
+)
+def test_a_pattern_holds_exact_values_or_is_an_error(kind: pa.DataType, value: Any) -> None:
+    for pattern in (Pattern.value(value), Pattern.between(value, None)):
+        with pytest.raises(OptionError) as raised:
+            punctuation_table([kind], [[Pattern.anything()], [pattern]])
+        found = f"punctuations: expected values of type {kind}, found {value!r}. Correct the pattern, or convert"
+        assert str(raised.value).startswith(found)
+    assert punctuation_table([pa.int64()], [[Pattern.value(2.0)]]).column("_k0").to_pylist() == [2]
+
+
+def test_a_wildcard_forgets_smaller_promises() -> None:
+    promises = PunctuatedRange("left", [pa.string()])
+    promises.add_punctuations(punctuation_table([pa.string()], [[Pattern.value(str(i))] for i in range(50)]), 0)
+    promises.add_punctuations(punctuation_table([pa.string()], [[Pattern.anything()]]), 1)
+    assert len(promises) == 1
+    assert not promises.save()[0]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_a_million_single_values_do_not_slow_lookups_down(kind: pa.DataType) -> None:
+    numbers = np.random.default_rng(1).permutation(4_000_000)[:1_000_000]
+    keys = pa.array(numbers).cast(kind)
+    promises = PunctuatedRange("left", [kind])
+    for batch, start in enumerate(range(0, 1_000_000, 250_000)):
+        part = keys.slice(start, 250_000)
+        promises.add_punctuations(pa.table({"_hash": hash_keys([part]), "_k0": part}), batch)
+    assert len(promises.save()[0]) <= 3
+    table = sort_by_hash(pa.table({"_hash": hash_keys([keys.slice(0, 1000)]), "_k0": keys.slice(0, 1000)}))
+    few = PunctuatedRange("left", [kind])
+    few.add_punctuations(table.slice(0, 10), 0)
+    few.find(table), promises.find(table)  # once, to warm up
+    started = process_time()
+    for _ in range(20):
+        few.find(table)
+    ten = process_time() - started
+    started = process_time()
+    for _ in range(20):
+        assert (promises.find(table) > 0).all()
+    million = process_time() - started
+    assert million < 30 * ten + 0.2  # a list of predicates would be 100,000 times slower
+    assert promises.find(table).all()
