@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import HASH, hashes_of, key_names, numpy_of, one_chunk, sort_by_hash, take
+from watersmeet.columns.matching import equal_keys
 
 
 def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
@@ -52,3 +53,23 @@ def distinct_keys(table: pa.Table) -> pa.Table:
     if bool(np.all(hashes[1:] > hashes[:-1])):
         return keys
     return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))
+
+
+def repeats(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Rows of a hash-sorted table whose key an earlier row has.
+
+    >>> repeats(pa.table({"_hash": pa.array([1, 4, 4, 4, 9], pa.uint64()), "_k0": ["a", "b", "c", "b", "d"]})).tolist()
+    [False, False, False, True, False]
+    """
+    hashes = hashes_of(table)
+    found = np.zeros(len(hashes), np.bool_)
+    rows = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
+    if len(rows):
+        same = equal_keys(table, rows - 1, table, rows)
+        found[rows] = same
+        if not same.all():  # different keys of one hash stand in any order
+            rows = np.unique(np.concatenate([rows - 1, rows]))
+            ids = group_ids([table.column(name).take(pa.array(rows)) for name in key_names(table.schema)])
+            found[rows] = True
+            found[rows[np.unique(ids, return_index=True)[1]]] = False
+    return found

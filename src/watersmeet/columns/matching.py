@@ -119,6 +119,12 @@ def equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> npt.N
     return same
 
 
+def with_equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> tuple[Indices, Indices]:
+    """The pairs (i, j) less those whose keys only hash alike."""
+    same = equal_keys(left, i, right, j)
+    return (i, j) if same.all() else (i[same], j[same])
+
+
 def _equal(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j: Indices) -> npt.NDArray[np.bool_]:
     if left.null_count or right.null_count:  # a null equals nothing
         present = np.asarray(numpy_of(pc.is_valid(left))[i] & numpy_of(pc.is_valid(right))[j])
@@ -146,9 +152,7 @@ def _equal_present(left: pa.ChunkedArray, i: Indices, right: pa.ChunkedArray, j:
 def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> Iterator[tuple[Indices, Indices]]:
     """All pairs of rows with equal keys in two hash-sorted tables, in blocks of bounded size."""
     for i, j in match_blocks(hashes_of(left), hashes_of(right), block_rows):
-        same = equal_keys(left, i, right, j)
-        if not same.all():
-            i, j = i[same], j[same]
+        i, j = with_equal_keys(left, i, right, j)
         if len(i):
             yield i, j
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices
-from watersmeet.join.emitter import Emitter
+from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
@@ -35,13 +37,14 @@ class BinaryJoin(Operator):
         super().__init__(plan, space)
         self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
         self.other = {self.left: self.right, self.right: self.left}
-        self.emitter = Emitter(plan.output)
-        self.prologue = Prologue(plan, self.accounts, self.metrics)
+        self.emitter = BinaryEmitter(plan, self.accounts, self.metrics)
+        self.prologue = Prologue(plan, self.accounts, self.metrics, preserved=self.emitter.preserved)
         self.stores: dict[str, RowStore] = {}
 
-    def results(self, name: str, mine: pa.Table, i: Indices, others: pa.Table, j: Indices) -> pa.Table:
-        """Output rows for pairs of rows of `name` and of the other input."""
-        return self.emitter.rows({name: (mine, i), self.other[name]: (others, j)})
+    def turned_away(self) -> Iterator[pa.Table]:
+        """Output rows for what the prologue has let through to no join, because it can match nothing."""
+        for name, reason, table in self.prologue.take_aside():
+            yield from self.emitter.unmatched(name, table, np.arange(table.num_rows), reason)
 
     def probe(self, name: str, table: pa.Table) -> Iterator[tuple[Part, Indices, Indices]]:
         """Pairs of new rows of an input and rows of the other one in memory, part by part, in blocks."""
@@ -49,21 +52,20 @@ class BinaryJoin(Operator):
         self.metrics.count("runs_probed", len(parts) if table.num_rows else 0)
         return probe(table, parts)
 
-    def keep(self, name: str, table: pa.Table, batch: Batch) -> None:
+    def keep(self, name: str, hand: Hand, batch: Batch) -> Iterator[pa.Table]:
         """Store new rows, unless no row that could match them will come: then they leave, and the stored ones too."""
         store = self.stores[name]
         if self.ends(self.other[name], batch):
-            store.remove(All(), "ended")
-            self.accounts.leave(name, "ended", table.num_rows)
+            yield from self.emitter.departed(store.remove(All(), "ended"))
+            yield from hand.leave_all(name, "ended")
         else:
-            store.add(table, batch.number)
+            store.add(hand.rest(name), batch.number)
             self.metrics.count("rows_rewritten", store.settle())
 
     def finish(self) -> Iterator[pa.Table]:
-        """Nothing is owed: every pair was emitted when its later row came."""
+        """No pair is owed: each was emitted when its later row came. What is left never matched."""
         for store in self.stores.values():
-            store.remove(All(), "ended")
-        return iter(())
+            yield from self.emitter.departed(store.remove(All(), "ended"))
 
     def row_stores(self) -> Iterable[RowStore]:
         """One per input."""

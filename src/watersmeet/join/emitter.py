@@ -5,12 +5,16 @@ Operators work on row numbers. Only when the matches are known are the payload c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, gather
-from watersmeet.plan import OutputColumn
+from watersmeet.columns.arrow import HASH, Indices, gather, key_names
+from watersmeet.join.join_type import JOIN_TYPES, MATCHED
+from watersmeet.plan import JoinPlan, OutputColumn
+from watersmeet.plan.metrics import Metrics
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.parts import Departed, column_of
 
 Taken = tuple[pa.Table, Indices]  # a table, and the numbers of its rows
 
@@ -23,7 +27,7 @@ class Emitter:
     >>> right = pa.table({"_k0": [2], "_p0": [0.5]})
     >>> emitter = Emitter(
     ...     [
-    ...         OutputColumn(pa.field("k", pa.int64()), "left", "_k0"),
+    ...         OutputColumn(pa.field("k", pa.int64()), "left", "_k0", otherwise="right"),
     ...         OutputColumn(pa.field("name", pa.string()), "left", "_p0"),
     ...         OutputColumn(pa.field("share", pa.float64()), "right", "_p0"),
     ...     ]
@@ -32,6 +36,8 @@ class Emitter:
     [{'k': 2, 'name': 'b', 'share': 0.5}]
     >>> emitter.rows({"left": (left, np.array([0]))}).to_pylist()
     [{'k': 1, 'name': 'a', 'share': None}]
+    >>> emitter.rows({"right": (right, np.array([0]))}).to_pylist()
+    [{'k': 2, 'name': None, 'share': 0.5}]
     """
 
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
@@ -44,13 +50,73 @@ class Emitter:
         count = len(next(iter(wanted.values())))
         arrays = []
         for column in self.columns:
-            table = taken[column.input][0] if column.input in taken else None
+            name = column.input if column.input in taken else column.otherwise
+            table = taken[name][0] if name in taken else None
             at = -1 if table is None else table.schema.get_field_index(column.column)
             if table is None or at < 0:
                 arrays.append(pa.nulls(count, column.field.type))
                 continue
-            values = gather(table.column(at), wanted[column.input])
+            values = gather(table.column(at), wanted[name])
             arrays.append(values if values.type == column.field.type else values.cast(column.field.type))
         if not arrays:  # an output of no columns still has a number of rows
             return pa.table({"_": pa.nulls(count)}).select([])
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+class BinaryEmitter(Emitter):
+    """The output of a join of two inputs, whatever its type. Rows that match are in a `Hand` (see there).
+
+    preserved    inputs whose rows are emitted if they never match
+    flagged      those whose stored rows remember whether they have matched
+    once         the input whose rows leave at their first match: the left one of a semi or anti join
+    keys_only    the one of which only keys are stored (and times, in a window): the right one of such a join
+    """
+
+    def __init__(
+        self, plan: JoinPlan, accounts: Accounts, metrics: Metrics, *, times: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(plan.output)
+        self.times = dict(times or {})
+        self.type = JOIN_TYPES[plan.how]
+        self.accounts, self.metrics = accounts, metrics
+        self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
+        self.other = {self.left: self.right, self.right: self.left}
+        self.preserved = frozenset(name for name, kept in zip(self.names, self.type.unmatched, strict=True) if kept)
+        self.flagged = frozenset() if self.type.exists else self.preserved
+        self.once, self.keys_only = (self.left, self.right) if self.type.exists else (None, None)
+
+    def flags(self, name: str) -> tuple[str, ...]:
+        """The flags of an input's stored rows."""
+        return (MATCHED,) if name in self.flagged else ()
+
+    def stored_schema(self, name: str, schema: pa.Schema) -> pa.Schema:
+        """The columns of an input's stored rows: those that are needed, and its flags."""
+        if name == self.keys_only:
+            return pa.schema([schema.field(column) for column in self.stored_columns(name, schema)])
+        return schema.append(pa.field(column_of(MATCHED), pa.bool_())) if name in self.flagged else schema
+
+    def stored_columns(self, name: str, schema: pa.Schema) -> list[str]:
+        """The columns by which a row is matched."""
+        return [HASH, *key_names(schema), *([self.times[name]] if name in self.times else [])]
+
+    def unmatched(self, name: str, table: pa.Table, rows: Indices, reason: str) -> Iterator[pa.Table]:
+        """Rows of an input that can match nothing any more and never did."""
+        if name in self.preserved and len(rows):
+            self.metrics.count(f"unmatched.{name}.{reason}", len(rows))
+            yield self.rows({name: (table, rows)})
+
+    def departed(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
+        """Stored rows have left without a future: those that never matched are emitted, if the type wants them."""
+        for one in gone:
+            if one.input not in self.preserved:
+                continue
+            for part, rows in one.pieces():
+                if one.input in self.flagged:
+                    rows = rows[~part.flag(MATCHED, rows)]
+                yield from self.unmatched(one.input, part.table, rows, one.reason)
+
+    def first_matches(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
+        """Stored rows have left because they matched for the first time."""
+        for one in gone if self.type.semi else ():
+            for part, rows in one.pieces():
+                yield self.rows({one.input: (part.table, rows)})

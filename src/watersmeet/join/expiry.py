@@ -1,27 +1,114 @@
-"""Rows that time has made useless: stored ones before the horizon, and new ones that come behind it."""
+"""Rows that time has made useless: stored ones before the horizon, and new ones that come behind it.
+
+A run that lies wholly before the horizon leaves unread, and of the others what is before it is dropped when they are
+rewritten. Where unmatched rows are wanted, they must leave in the batch in which the horizon passes them. The horizon
+spends many batches inside one run; to look through all of the run in each of them would cost in proportion to the
+state. So the batch in which it enters a run puts down the run's unmatched rows in the order of their times, and each
+batch takes the next ones from there:
+
+    times of a run      3 9 5 7 4 8      departures   0 4 2 3 1       row 5 has matched
+    horizon 5 -> 8                                      ^^^^^         rows 2 and 3 leave, if they are unmatched still
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from bisect import bisect_left
+from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import Indices, concat, numpy_of
 from watersmeet.columns.saturating import Times
-from watersmeet.state.parts import Before, Departed
+from watersmeet.join.join_type import MATCHED
+from watersmeet.state.parts import Before, Departed, Part, Rows
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask
+from watersmeet.state.run import Run
+
+SCANNED_ROWS = 1 << 16  # a run of so many rows is looked through in less time than its departures are put down
+DEPARTURES = "departures"
 
 
 def expire(store: RowStore, horizon: int | None, new: Times, bound: int | None) -> tuple[Mask, list[Departed]]:
     """Move a store's horizon; returns which of the new rows are not behind it, and the runs that left.
 
+    The new rows behind it have left, too.
+    """
+    gone = [] if horizon is None else store.remove(Before(horizon), "expired")
+    useful = np.ones(len(new), np.bool_)
+    for reason, mask in behind(store, new, bound).items():
+        store.accounts.leave(store.input, reason, int(np.count_nonzero(mask)))
+        useful &= ~mask
+    return useful, gone
+
+
+def behind(store: RowStore, new: Times, bound: int | None) -> dict[str, Mask]:
+    """New rows behind a store's horizon, by the reason to leave.
+
     `bound` is the time before which the input's rows counted as late when they came: those leave as late, the others
-    that are behind the horizon as expired, because the other inputs are ahead of them.
+    as expired, because the other inputs are ahead of them.
     """
     assert isinstance(store.rule, Horizon)
-    gone = [] if horizon is None else store.remove(Before(horizon), "expired")
     if store.rule.time is None:
-        return np.ones(len(new), np.bool_), gone
-    behind = new < store.rule.time
-    late = 0 if bound is None else int(np.count_nonzero(behind & (new < bound)))
-    store.accounts.leave(store.input, "late", late)
-    store.accounts.leave(store.input, "expired", int(np.count_nonzero(behind)) - late)
-    return ~behind, gone
+        return {}
+    before = new < store.rule.time
+    late = before if bound is None else before & (new < bound)
+    return {"expired": before} if bound is None else {"late": late, "expired": before & ~late}
+
+
+def passed(store: RowStore, before: int | None) -> Iterator[Departed]:
+    """Unmatched rows of runs that lie partly behind the horizon leave; `before` is where the horizon was."""
+    assert isinstance(store.rule, Horizon)
+    horizon = store.rule.time
+    if horizon is None or horizon == before:
+        return
+    for run in store.runs:
+        if run.time_from is None or run.time_from >= horizon:
+            continue
+        if run.tier == "spilled":
+            yield from _passed_on_disk(store, run, horizon)
+            continue
+        for part in store.parts([run]):
+            rows = _passed(store, part, before, horizon)
+            if len(rows):
+                yield from store.remove(Rows(part, rows), "expired")
+
+
+def _passed(store: RowStore, part: Part, before: int | None, horizon: int) -> Indices:
+    """Unmatched rows with times from `before` to the horizon."""
+    times, run = part.times, part.run
+    if run.stored_rows <= SCANNED_ROWS:
+        rows = np.flatnonzero(times < horizon if before is None else (times < horizon) & (times >= before))
+        return _unmatched(store, part, rows)
+    order = numpy_of(store.side(run, DEPARTURES, lambda: _departures(store, part)).column(0))
+    low, high = (
+        0 if end is None else bisect_left(order, end, key=lambda row: int(times[row])) for end in (before, horizon)
+    )
+    return _unmatched(store, part, np.sort(order[low:high]).astype(np.int64))
+
+
+def _departures(store: RowStore, part: Part) -> pa.Table:
+    rows = _unmatched(store, part, np.arange(part.table.num_rows))
+    rows = rows[np.argsort(part.times[rows], kind="stable")]
+    return pa.table({"_row": pa.array(rows.astype(np.uint32))})
+
+
+def _unmatched(store: RowStore, part: Part, rows: Indices) -> Indices:
+    return rows[~part.flag(MATCHED, rows)] if store.flags else rows
+
+
+def _passed_on_disk(store: RowStore, run: Run, horizon: int) -> Iterator[Departed]:
+    """What is unmatched of a run on disk leaves, or comes back to memory until it does: its pages are in the order of
+    the hash, so that each further batch would read all of them again."""
+    if store.has_side(run, DEPARTURES):
+        return
+    back: list[pa.Table] = []
+    for part in store.pages(run):
+        unmatched = _unmatched(store, part, part.undead)
+        passed = part.times[unmatched] < horizon
+        yield from store.remove(Rows(part, unmatched[passed]), "expired")
+        if not passed.all():
+            back.append(store.hand_over(part, unmatched[~passed]))
+    store.side(run, DEPARTURES, lambda: pa.table({"_row": pa.array([], pa.uint32())}))
+    store.add(concat(back, store.schema).combine_chunks(), run.newest, oldest=run.oldest)

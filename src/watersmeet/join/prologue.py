@@ -2,19 +2,21 @@
 
 null keys    leave: a null equals nothing
 null times   leave, where the join has a window
+             (of an input whose unmatched rows are wanted they are kept aside for that)
 late rows    are counted: they are joined with what is still held
 the others   are sorted by hash
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import drop_null_keys, sort_by_hash, times_of
+from watersmeet.columns.arrow import key_names, sort_by_hash, times_of
 from watersmeet.join.clock import Clock
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
@@ -33,25 +35,41 @@ class Prologue:
         *,
         times: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        preserved: Collection[str] = (),
     ) -> None:
         self.plan, self.accounts, self.metrics = plan, accounts, metrics
         self.times = dict(times or {})
         self.clock = clock
+        self.preserved = preserved
+        self._aside: list[tuple[str, str, pa.Table]] = []
 
     def admit(self, batch: Batch, name: str, *, in_order: bool = True) -> pa.Table:
         """The rows of an input that can match at all, sorted by hash unless they are wanted as they came."""
         table = batch.rows.get(name)
         if table is None or not table.num_rows:
             return self.plan.input(name).schema.empty_table()
-        keyed = drop_null_keys(table)
-        self.accounts.leave(name, "null_key", table.num_rows - keyed.num_rows)
+        keyed = self._without(name, table, "null_key", key_names(table.schema))
         if name in self.times:
-            column = keyed.column(self.times[name])
-            self.accounts.leave(name, "null_time", column.null_count)
-            if column.null_count:
-                keyed = keyed.filter(pc.is_valid(column))
+            keyed = self._without(name, keyed, "null_time", [self.times[name]])
             self._count_late(name, keyed)
         return sort_by_hash(keyed) if in_order else keyed.combine_chunks()
+
+    def _without(self, name: str, table: pa.Table, reason: str, columns: list[str]) -> pa.Table:
+        """The rows that have no null in some columns."""
+        with_null = [table.column(column) for column in columns if table.column(column).null_count]
+        if not with_null:
+            return table
+        known = reduce(pc.and_, map(pc.is_valid, with_null))
+        kept = table.filter(known)
+        self.accounts.leave(name, reason, table.num_rows - kept.num_rows)
+        if name in self.preserved:
+            self._aside.append((name, reason, table.filter(pc.invert(known)).combine_chunks()))
+        return kept
+
+    def take_aside(self) -> list[tuple[str, str, pa.Table]]:
+        """Rows that can match nothing and are wanted for that, with their input and the reason; none are left."""
+        aside, self._aside = self._aside, []
+        return aside
 
     def _count_late(self, name: str, table: pa.Table) -> None:
         bound = self.clock.bound(name) if self.clock else None

@@ -19,16 +19,20 @@ from watersmeet.columns.arrow import HASH, key_name, payload_name
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """An output column: its field, and the input and internal column that feed it."""
+    """An output column: its field, and the input and internal column that feed it.
+
+    A result that has no row of that input takes the value from the same column of the input `otherwise`, if it is said.
+    """
 
     field: pa.Field
     input: str
     column: str
+    otherwise: str = ""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input: its name, and the types of its key and payload columns (internal names, see `columns.arrow`)."""
+    """One input: its name, and the types of its key and payload columns (internal names, see `arrow`)."""
 
     name: str
     keys: tuple[pa.DataType, ...]
@@ -57,6 +61,7 @@ class JoinPlan:
     options: dict[str, Any] = field(default_factory=dict)
     tuning: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
+    how: str = "inner"
 
     def input(self, name: str) -> InputSpec:
         """The input of that name."""
@@ -66,6 +71,7 @@ class JoinPlan:
         """What must be equal for state to be usable, in readable form."""
         return {
             "operator": self.operator,
+            "how": self.how,
             "options": self.options,
             "inputs": {
                 spec.name: {"keys": [str(k) for k in spec.keys], "payload": [str(p) for p in spec.payload]}
@@ -88,11 +94,12 @@ class JoinPlan:
                 "inputs": [
                     {"name": spec.name, "keys": len(spec.keys), "schema": _encode(spec.schema)} for spec in self.inputs
                 ],
-                "output": [[column.input, column.column] for column in self.output],
+                "output": [[column.input, column.column, column.otherwise] for column in self.output],
                 "output_schema": _encode(pa.schema([column.field for column in self.output])),
                 "options": self.options,
                 "tuning": self.tuning,
                 "partitions": self.partitions,
+                "how": self.how,
             }
         )
 
@@ -105,10 +112,11 @@ class JoinPlan:
             types = _decode(spec["schema"]).types[1:]
             inputs.append(InputSpec(spec["name"], tuple(types[: spec["keys"]]), tuple(types[spec["keys"] :])))
         output = [
-            OutputColumn(field, source, column)
-            for field, (source, column) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
+            OutputColumn(field, source, column, otherwise)
+            for field, (source, column, otherwise) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
-        return cls(raw["operator"], tuple(inputs), tuple(output), raw["options"], raw["tuning"], raw["partitions"])
+        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"]
+        return cls(raw["operator"], tuple(inputs), tuple(output), *settings)
 
 
 def _encode(schema: pa.Schema) -> str:

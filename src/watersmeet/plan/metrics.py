@@ -69,6 +69,8 @@ REASONS = {
     "clustered": "the other input's cluster of its key is over",
     "ordered": "the other input's order has passed its key",
     "one_to_many": "it has matched the only row it can match",
+    "matched": "it has matched, which is all that a semi or anti join asks of it",
+    "redundant": "another row of its key is held, and a semi or anti join needs only one",
     "ended": "the other inputs have ended",
     "answered": "it has been joined with the master table",
     "evicted": "a cached master row takes more room than the stream rows that would wait for it",
@@ -134,6 +136,10 @@ METRICS: dict[str, Metric] = {
         _gauge("waiting_rows.input", "rows", "of those held, rows that are not joined yet", U, S),
         # Where rows go.
         _counter("left.input.reason", "rows", "not held any more, or never stored; see the reasons below"),
+        _counter(
+            "unmatched.input.reason", "rows",
+            "emitted because they never matched and can match nothing any more, by the proof", P, W, U,
+        ),
         _counter("late.input", "rows", "behind the watermark when they came; they are joined with what is left", W, M),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),
         # Work on rows and pages.
@@ -291,7 +297,7 @@ def add_up(total: dict[str, float], partition: Mapping[str, float]) -> None:
 _INTRODUCTION = """\
 # Metrics
 
-<!-- Written by `make reference` from the list in `watersmeet/plan/metrics.py`: change that. -->
+<!-- Written by `make reference` from the list in `watersmeet/metrics.py`: change that. -->
 
 `wm.read_metrics(spark, state_dir)` has a row per batch and partition. Its column `counters` maps the names below to
 numbers; its column `events` lists the decisions of the batch. All joins use the same names.

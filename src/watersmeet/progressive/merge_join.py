@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, sort_order, take
-from watersmeet.columns.matching import equal_keys, match_blocks
+from watersmeet.columns.matching import match_blocks, with_equal_keys
 from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
 from watersmeet.state.pages import Cursor, steps
 
@@ -106,8 +106,6 @@ def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[Pairs]:
         if not new.all():
             i, j = i[new], j[new]
         i, j = left.order[i], right.order[j]
-        same = equal_keys(left.table, i, right.table, j)
-        if not same.all():
-            i, j = i[same], j[same]
+        i, j = with_equal_keys(left.table, i, right.table, j)
         if len(i):
             yield left.table, i, right.table, j

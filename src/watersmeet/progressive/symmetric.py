@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from watersmeet.columns.grouping import repeats
 from watersmeet.columns.matching import matches
 from watersmeet.join.binary import BinaryJoin
+from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 from watersmeet.state.layouts import HashTiers
@@ -29,18 +31,28 @@ class SymmetricJoin(BinaryJoin):
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
         self.stores = {
-            spec.name: RowStore(spec.name, spec.schema, HashTiers(lag=index), space, self.accounts)
+            spec.name: RowStore(
+                spec.name,
+                self.emitter.stored_schema(spec.name, spec.schema),
+                HashTiers(lag=index),
+                space,
+                self.accounts,
+                flags=self.emitter.flags(spec.name),
+                redundant=repeats if spec.name == self.emitter.keys_only else None,
+            )
             for index, spec in enumerate(plan.inputs)
         }
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """New rows probe the stored ones of the other input, then each other; then they are stored."""
         arrived = {name: self.prologue.admit(batch, name) for name in self.names}
+        yield from self.turned_away()
+        hand = Hand(self.emitter, arrived)
         for name in self.names:
             for part, i, j in self.probe(name, arrived[name]):
-                yield self.results(name, arrived[name], i, part.table, j)
-        left, right = arrived[self.left], arrived[self.right]
-        for i, j in matches(left, right):
-            yield self.results(self.left, left, i, right, j)
+                yield from hand.stored(name, i, part, j)
+        for i, j in matches(arrived[self.left], arrived[self.right]):
+            yield from hand.pairs(i, j)
+        yield from hand.settle()
         for name in self.names:
-            self.keep(name, arrived[name], batch)
+            yield from self.keep(name, hand, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,23 +10,23 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Indices, key_name, take
+from watersmeet.columns.grouping import repeats
+from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.lookup import spoken_of
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker, Ordered, OrderTracker
-from watersmeet.punctuated.promises.intervals import Sources
+from watersmeet.punctuated.promises.intervals import Mask, Sources
 from watersmeet.punctuated.promises.punctuation import SOURCES, PunctuatedRange
 from watersmeet.punctuated.propagation import PartialPromises, Propagation
 from watersmeet.punctuated.purge_policies import Unpurged
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of, scheduling_of
 from watersmeet.punctuated.violations import Tracker
-from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import SizeTiers
-from watersmeet.state.parts import Part, Rows
+from watersmeet.state.parts import Departed, Part, Rows
 from watersmeet.state.rows import RowStore
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
@@ -37,10 +37,8 @@ SMALLEST = 1024  # runs up to this length count as equally long, longer ones if 
 class JoinState:
     """Promises, stored rows, waiting rows, flushed rows and punctuations to propagate, of both inputs."""
 
-    def __init__(
-        self, plan: JoinPlan, options: PunctuatedOptions, space: RunSpace, metrics: Metrics, accounts: Accounts
-    ) -> None:
-        self.metrics, self.accounts = metrics, accounts
+    def __init__(self, plan: JoinPlan, options: PunctuatedOptions, space: RunSpace, emitter: BinaryEmitter) -> None:
+        self.metrics, self.accounts = emitter.metrics, emitter.accounts
         self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
         self.other = {self.left: self.right, self.right: self.left}
         self.schemas = {spec.name: spec.schema for spec in plan.inputs}
@@ -53,7 +51,15 @@ class JoinState:
         self.tiers = {name: SizeTiers(SMALLEST) for name in self.names}
         self.stored = {
             name: RowStore(
-                name, self.schemas[name], self.tiers[name], space, accounts, buckets=buckets, counts_buckets=True
+                name,
+                emitter.stored_schema(name, self.schemas[name]),
+                self.tiers[name],
+                space,
+                self.accounts,
+                buckets=buckets,
+                counts_buckets=True,
+                flags=emitter.flags(name),
+                redundant=repeats if name == emitter.keys_only else None,
             )
             for name in self.names
         }
@@ -61,13 +67,13 @@ class JoinState:
         self.partial = {name: PartialPromises(name, kinds) for name in self.names}
         self.trackers = {name: _trackers(options, name, kinds) for name in self.names}
         waiting = {
-            name: RowStore(f"{name}.waiting", self.schemas[name], SizeTiers(SMALLEST), space, accounts, input=name)
+            name: RowStore(f"{name}.waiting", self.schemas[name], SizeTiers(SMALLEST), space, self.accounts, input=name)
             for name in self.names
         }
         scheduling = scheduling_of(options.scheduling, options.one_sides)
         self.pool = WaitingPool(waiting, kinds, scheduling, options.quota)
         self.generations = Generations(self.stored, buckets)
-        self.propagation = Propagation(plan, self.promises, space, accounts) if options.propagate else None
+        self.propagation = Propagation(plan, self.promises, space, self.accounts) if options.propagate else None
         self.promised = 0  # promises learned so far
 
     @property
@@ -89,7 +95,7 @@ class JoinState:
                 sources[self.pool.waits(other, table)] = 0
         return sources
 
-    def purge(self, promised: str) -> None:
+    def purge(self, promised: str) -> Iterator[Departed]:
         """Purge the rows that the promises of an input have made useless: rows of the other input."""
         name = self.other[promised]
         delta, stored = self.unpurged[promised].take(), self.stored[name]
@@ -100,19 +106,19 @@ class JoinState:
             for part, candidates in found:
                 rows = alive_of(part, candidates)
                 sources = self.without_future(name, take(part.table.select(self.keys), rows))
-                for reason, chosen in by_reason(sources):
-                    purged += self.forget(name, part, rows[chosen], reason)
+                for reason, chosen in by_reason(sources).items():
+                    for gone in self.forget(name, part, rows[chosen], reason):
+                        purged += gone.rows
+                        yield gone
         self.metrics.count("purges")
         self.metrics.event("purge", input=name, rows=purged, promises=delta.count)
 
-    def forget(self, name: str, part: Part, rows: Indices, reason: str) -> int:
-        """Stored rows leave; returns how many were there."""
-        left = 0
-        for gone in self.stored[name].remove(Rows(part, rows), reason):
-            for piece, numbers in gone.pieces():
-                left += len(numbers)
-                if self.propagation:
-                    self.propagation.left_state(name, take(piece.table.select(self.keys), numbers))
+    def forget(self, name: str, part: Part, rows: Indices, reason: str) -> list[Departed]:
+        """Stored rows leave."""
+        left = self.stored[name].remove(Rows(part, rows), reason)
+        if self.propagation:
+            for piece, numbers in (piece for gone in left for piece in gone.pieces()):
+                self.propagation.left_state(name, take(piece.table.select(self.keys), numbers))
         return left
 
     def settle(self, arrived: Mapping[str, int] = MappingProxyType({}), *, tight: bool = False) -> None:
@@ -183,14 +189,15 @@ class JoinState:
             self.propagation.restore(tables, values["propagation"])
 
 
-def by_reason(sources: Sources) -> list[tuple[str, Indices]]:
+def by_reason(sources: Sources) -> dict[str, Mask]:
     """Rows without a future by the first of their reasons."""
-    found = []
+    found = {}
+    rest = sources > 0
     for reason, bit in SOURCES.items():
-        mine = np.flatnonzero(sources & np.uint8(bit) > 0)
-        if len(mine):
-            found.append((reason, mine))
-            sources = np.where(sources & np.uint8(bit) > 0, np.uint8(0), sources)
+        mine = rest & (sources & np.uint8(bit) > 0)
+        if mine.any():
+            found[reason] = mine
+            rest &= ~mine
     return found
 
 

@@ -7,43 +7,64 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import merge_by_hash
+from watersmeet.columns.arrow import Indices, merge_by_hash
 from watersmeet.columns.matching import matches
-from watersmeet.join.emitter import Emitter
-from watersmeet.punctuated.promises.intervals import Mask
+from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.hand import Hand
 
 Tables = dict[str, pa.Table]  # a table per input
 
 
-class Pairing:
-    """Builds output rows for pairs, and notes rows of the many side that have matched the only row they can match."""
+class DonePairs:
+    """Rows in hand, and which of them have matched the only row they can match."""
 
-    def __init__(self, names: tuple[str, str], emitter: Emitter, one_sides: frozenset[str]) -> None:
-        self.left, self.right = names
-        self.emitter = emitter
-        self.one_sides = one_sides
+    def __init__(self, emitter: BinaryEmitter, tables: Tables, one_sides: frozenset[str]) -> None:
+        self.hand = Hand(emitter, tables)
+        self.done = {name: np.zeros(table.num_rows, np.bool_) for name, table in tables.items()}
+        # A row that matches one of these inputs is done with.
+        self.done_by = {name for name in tables if emitter.other[name] in one_sides}
 
-    def pairs(self, left: pa.Table, right: pa.Table, done_left: Mask, done_right: Mask) -> Iterator[pa.Table]:
-        """All pairs of two tables; `done` marks rows that have matched the only row they can match."""
-        for i, j in matches(left, right):
-            yield self.emitter.rows({self.left: (left, i), self.right: (right, j)})
-            if self.left in self.one_sides:
-                done_right[j] = True
-            if self.right in self.one_sides:
-                done_left[i] = True
+    def match(self) -> Iterator[pa.Table]:
+        """The rows in hand match each other."""
+        left, right = self.hand.emitter.names
+        for i, j in matches(self.hand.tables[left], self.hand.tables[right]):
+            yield from self.hand.pairs(i, j)
+            for name, rows in ((left, i), (right, j)):
+                self.note(name, rows)
 
-    def generations(self, before: Tables, after: Tables) -> Generator[pa.Table, None, tuple[Tables, Tables]]:
-        """All pairs between two generations, none inside one; returns the rows left, merged, and those done with."""
-        done = {name: (_none(before[name]), _none(after[name])) for name in before}
-        yield from self.pairs(before[self.left], after[self.right], done[self.left][0], done[self.right][1])
-        yield from self.pairs(after[self.left], before[self.right], done[self.left][1], done[self.right][0])
-        left_over, left = {}, {}
-        for name, masks in done.items():
-            marked = list(zip((before[name], after[name]), masks, strict=True))
-            left_over[name] = merge_by_hash([table.filter(pa.array(~mask)) for table, mask in marked])
-            left[name] = merge_by_hash([table.filter(pa.array(mask)) for table, mask in marked])
-        return left_over, left
+    def note(self, name: str, rows: Indices) -> None:
+        """Rows of an input have matched."""
+        if name in self.done_by:
+            self.done[name][rows] = True
+
+    def settle(self) -> Iterator[pa.Table]:
+        """All matches are known: rows that have matched and need no more leave."""
+        once = self.hand.emitter.once
+        yield from self.hand.settle()
+        if once in self.done:  # all that has matched is gone
+            self.done[once] = np.zeros(self.hand.tables[once].num_rows, np.bool_)
+
+    def take_done(self, name: str) -> pa.Table:
+        """The rows of an input that are done with; they have left."""
+        mask = self.done[name]
+        gone = self.hand.tables[name].filter(pa.array(mask))
+        for _ in self.hand.leave(name, mask, "one_to_many"):
+            raise AssertionError("a row that has matched is unmatched")
+        return gone
 
 
-def _none(table: pa.Table) -> Mask:
-    return np.zeros(table.num_rows, np.bool_)
+def join_generations(
+    emitter: BinaryEmitter, one_sides: frozenset[str], before: Tables, after: Tables
+) -> Generator[pa.Table, None, tuple[Tables, Tables]]:
+    """All pairs between two generations, none inside one; returns the rows left, merged, and those done with."""
+    left, right = emitter.names
+    crossed = [
+        DonePairs(emitter, {left: before[left], right: after[right]}, one_sides),
+        DonePairs(emitter, {left: after[left], right: before[right]}, one_sides),
+    ]
+    for one in crossed:
+        yield from one.match()
+        yield from one.settle()
+    done = {name: merge_by_hash([one.take_done(name) for one in crossed]) for name in emitter.names}
+    rest = {name: merge_by_hash([one.hand.rest(name) for one in crossed]) for name in emitter.names}
+    return rest, done

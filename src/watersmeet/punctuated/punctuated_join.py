@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.grouping import distinct_keys
@@ -33,7 +32,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.join_state import JoinState, by_reason
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
-from watersmeet.punctuated.pairing import Pairing, Tables
+from watersmeet.punctuated.pairing import DonePairs, Tables
 from watersmeet.punctuated.promises.constraints import ClusterTracker
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.patterns import punctuation_schema
@@ -55,29 +54,29 @@ class PunctuatedJoin(BinaryJoin):
         super().__init__(plan, space)
         self.options = PunctuatedOptions(**plan.options, **plan.tuning)
         self.one_sides = self.options.one_sides
-        self.state = state = JoinState(plan, self.options, space, self.metrics, self.accounts)
+        self.state = state = JoinState(plan, self.options, space, self.emitter)
         self.stores = state.stored
         self.gates = {
             name: Violations(name, self.options.on_violation, state.promises[name], state.trackers[name], self.accounts)
             for name in state.names
         }
         self.policy = purge_policy(self.options.purge, self.options.purge_after)
-        self.pairing = Pairing(self.names, self.emitter, self.one_sides)
         memory = None if self.options.memory is None else self.options.memory // plan.partitions
-        self.spilling = Spilling(state, self.pairing, memory, self.options.on_violation)
+        self.spilling = Spilling(state, self.emitter, self.options, memory)
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """The steps of the module's docstring."""
         state = self.state
         arrived = {name: self._admitted(batch, name) for name in state.names}
+        yield from self.turned_away()
         now, waited = state.pool.admit(arrived, batch.number)
         yield from self._process(now, waited, batch, arrived)
-        self._purge_if_due(batch)
+        yield from self._purge_if_due(batch)
         if self.spilling.over_budget and not state.pool.is_empty:
             self.metrics.event("quota_lifted", rows=sum(rows.rows for rows in state.pool.rows.values()))
             drained = state.pool.drain()
             yield from self._process(drained, drained, batch, None)
-            self._purge_if_due(batch)
+            yield from self._purge_if_due(batch)
         self.spilling.flush(batch.number)
         yield from self.spilling.merge_generations(batch.number)
         if not batch.is_idle:
@@ -97,29 +96,27 @@ class PunctuatedJoin(BinaryJoin):
     def _process(self, now: Tables, waited: Tables, batch: Batch, arrived: Tables | None) -> Iterator[pa.Table]:
         """Join rows, learn what the batch promises, store what may still match."""
         names = self.state.names
-        done = {name: np.zeros(now[name].num_rows, np.bool_) for name in names}
-        yield from self._join(now, done)
+        new = DonePairs(self.emitter, now, self.one_sides)
+        yield from self._join(new)
         for name in names:
             if arrived is not None:
                 self._learn(batch, name, arrived[name])
             if waited[name].num_rows:
                 self._released(name, waited[name])
         for name in names:
-            self._store(name, now[name], done[name], batch, late=waited[name].num_rows > 0)
+            yield from self._store(name, new, batch, late=waited[name].num_rows > 0)
 
-    def _join(self, now: Tables, done: dict[str, Mask]) -> Iterator[pa.Table]:
-        """New rows probe the stored ones, then each other; `done` notes rows that have matched their only partner."""
+    def _join(self, new: DonePairs) -> Iterator[pa.Table]:
+        """New rows probe the stored ones, then each other; rows that have matched their only partner are noted."""
         state = self.state
         for name in state.names:
-            other, mine = state.other[name], now[name]
-            for part, i, j in self.probe(name, mine):
-                yield self.results(name, mine, i, part.table, j)
+            for part, i, j in self.probe(name, new.hand.tables[name]):
+                yield from new.hand.stored(name, i, part, j)
+                new.note(name, i)
                 if name in self.one_sides:
-                    state.forget(other, part, j, "one_to_many")
-                if other in self.one_sides:
-                    done[name][i] = True
-        left, right = state.names
-        yield from self.pairing.pairs(now[left], now[right], done[left], done[right])
+                    state.forget(state.other[name], part, j, "one_to_many")
+        yield from new.match()
+        yield from new.settle()
 
     def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> None:
         """Everything that a batch promises about an input."""
@@ -158,28 +155,25 @@ class PunctuatedJoin(BinaryJoin):
         if self.state.propagation:
             self.state.propagation.changed(keys)
 
-    def _store(self, name: str, table: pa.Table, done: Mask, batch: Batch, *, late: bool) -> None:
+    def _store(self, name: str, new: DonePairs, batch: Batch, *, late: bool) -> Iterator[pa.Table]:
         state = self.state
-        if done.any():
-            self.accounts.leave(name, "one_to_many", int(np.count_nonzero(done)))
-            table = table.filter(pa.array(~done))
-        sources = state.without_future(name, table)
-        if sources.any():
-            for reason, rows in by_reason(sources):
-                self.accounts.leave(name, reason, len(rows))
-            table = table.filter(pa.array(sources == 0))
+        new.take_done(name)
+        sources = state.without_future(name, new.hand.tables[name])
+        yield from new.hand.leave_by(name, by_reason(sources))
+        table = new.hand.rest(name)
         if table.num_rows:
             state.stored[name].add(table.combine_chunks(), batch.number)
             if state.propagation and late:
                 promised = state.promises[name].find(table) > 0
                 state.propagation.entered_late(name, table.filter(pa.array(promised)))
 
-    def _purge_if_due(self, batch: Batch) -> None:
+    def _purge_if_due(self, batch: Batch) -> Iterator[pa.Table]:
         pressure = self.spilling.over_budget
         for name in self.state.names:
             due = self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure)
-            if due or self.ends(name, batch):  # an end takes effect in its own batch, whatever the policy
-                self.state.purge(name)
+            # An end takes effect in its own batch, whatever the policy, and so does what lets unmatched rows go.
+            if due or self.ends(name, batch) or self.other[name] in self.emitter.preserved:
+                yield from self.emitter.departed(self.state.purge(name))
         self.state.settle({name: table.num_rows for name, table in batch.rows.items()})
 
     def _propagate(self) -> Iterator[pa.Table]:
@@ -212,7 +206,7 @@ class PunctuatedJoin(BinaryJoin):
         if self.state.propagation:
             yield from self.state.propagation.rest()
         for store in self.state.row_stores:
-            store.remove(All(), "ended")
+            yield from self.emitter.departed(store.remove(All(), "ended"))
 
     def report(self) -> None:
         """Promises, and rows that wait."""

@@ -9,10 +9,13 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import data_bytes, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
+from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.hand import Hand
 from watersmeet.punctuated.generations import Stretch
 from watersmeet.punctuated.join_state import JoinState, by_reason
 from watersmeet.punctuated.lookup import has_keys
-from watersmeet.punctuated.pairing import Pairing, Tables
+from watersmeet.punctuated.options import PunctuatedOptions
+from watersmeet.punctuated.pairing import Tables, join_generations
 from watersmeet.punctuated.promises.constraints import duplicate_keys
 from watersmeet.state.space import PAGE_ROWS, SpillWriter
 
@@ -20,11 +23,14 @@ from watersmeet.state.space import PAGE_ROWS, SpillWriter
 class Spilling:
     """Moves rows of a `JoinState` to disk and back."""
 
-    def __init__(self, state: JoinState, pairing: Pairing, memory: int | None, on_violation: str) -> None:
+    def __init__(
+        self, state: JoinState, emitter: BinaryEmitter, options: PunctuatedOptions, memory: int | None
+    ) -> None:
         self.state = state
-        self.pairing = pairing
+        self.emitter = emitter
+        self.one_sides = options.one_sides
+        self.on_violation = options.on_violation
         self.memory = memory
-        self.on_violation = on_violation
 
     @property
     def over_budget(self) -> bool:
@@ -92,9 +98,12 @@ class Spilling:
             rows = yield from self._joined(tables, batch)
             if final:
                 for name in state.names:
-                    self._leave(name, rows[name], "ended")
+                    yield from Hand(self.emitter, rows).leave_all(name, "ended")
+                    self._left(name, rows[name])
             else:
-                kept.append({name: self._survivors(name, rows[name]) for name in state.names})
+                for name in state.names:
+                    rows[name] = yield from self._survivors(name, rows[name])
+                kept.append(rows)
         generations.release(bucket)
         generations.merged_at[bucket] = state.promised
         written = 0
@@ -123,7 +132,7 @@ class Spilling:
                 for tables in generations.read(bucket, nothing, chosen):
                     rows = yield from self._joined(tables, batch)
                     for name in state.names:
-                        table = self._survivors(name, rows[name]) if complete else rows[name]
+                        table = (yield from self._survivors(name, rows[name])) if complete else rows[name]
                         for start in range(0, table.num_rows, PAGE_ROWS):
                             if name not in writers:
                                 writers[name] = state.stored[name].writer()
@@ -143,12 +152,12 @@ class Spilling:
         rows = {name: tables[name][0] for name in names}
         for at in range(1, len(tables[self.state.left])):
             after = {name: self._without_copies(name, rows[name], tables[name][at], batch) for name in names}
-            rows, done = yield from self.pairing.generations(rows, after)
+            rows, done = yield from join_generations(self.emitter, self.one_sides, rows, after)
             for name in names:
-                self._leave(name, done[name], "one_to_many")
+                self._left(name, done[name])
         return rows
 
-    def _survivors(self, name: str, table: pa.Table) -> pa.Table:
+    def _survivors(self, name: str, table: pa.Table) -> Generator[pa.Table, None, pa.Table]:
         """The rows that may still find a partner, now that all of their bucket on disk is joined: none that is promised
         away on the other input, but for those that owe results to rows in memory."""
         sources = self.state.without_future(name, table, mind_disk=False)
@@ -156,23 +165,19 @@ class Spilling:
             sources[has_keys(self.state.stored[self.state.other[name]], table)] = 0
         if not sources.any():
             return table
-        for reason, rows in by_reason(sources):
-            self._leave(name, table.take(pa.array(rows)), reason)
-        return table.filter(pa.array(sources == 0)).combine_chunks()
+        hand = Hand(self.emitter, {name: table})
+        yield from hand.leave_by(name, by_reason(sources))
+        self._left(name, table.filter(pa.array(sources > 0)))
+        return hand.tables[name]
 
-    def _leave(self, name: str, table: pa.Table, reason: str) -> None:
+    def _left(self, name: str, table: pa.Table) -> None:
         """Rows in hand are not stored again."""
-        self.state.accounts.leave(name, reason, table.num_rows)
         if table.num_rows and self.state.propagation:
             self.state.propagation.left_state(name, table.select(self.state.keys))
 
     def _without_copies(self, name: str, before: pa.Table, after: pa.Table, batch: int) -> pa.Table:
         """A key that must be unique may come a second time while its first row is on disk: found here."""
-        if (
-            name not in self.pairing.one_sides
-            or self.on_violation == "keep"
-            or not (before.num_rows and after.num_rows)
-        ):
+        if name not in self.one_sides or self.on_violation == "keep" or not (before.num_rows and after.num_rows):
             return after
         both = pa.concat_tables([before.select(self.state.keys), after.select(self.state.keys)])
         order = np.argsort(both.column("_hash").to_numpy(), kind="stable")

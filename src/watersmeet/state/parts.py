@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, hashes_of, numpy_of, take, times_of
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, one_chunk, take, times_of
 from watersmeet.columns.saturating import Times
 from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.run import Run
@@ -76,14 +76,21 @@ class Part:
         alive = self.alive(rows)
         return rows if alive is None else rows[alive]
 
-    @cached_property
-    def written(self) -> dict[str, Mask]:
-        """The flags that the rows had when the run was written."""
-        return {name: numpy_of(self.table.column(column_of(name))).astype(np.bool_) for name in self.store.flags}
+    @property
+    def undead(self) -> Indices:
+        """The rows that are not marked as dead, whatever a rule says."""
+        rows = np.arange(self.table.num_rows)
+        return rows[~self._marked(DEAD, rows)] if self._has(DEAD) else rows
+
+    def written(self, flag: str, rows: Indices) -> Mask:
+        """Which of some rows carried a flag when the run was written; only their bits are read."""
+        column = one_chunk(self.table.column(column_of(flag)))
+        bits, at = np.frombuffer(column.buffers()[1], np.uint8), rows + column.offset
+        return np.asarray((bits[at >> 3] >> (at & 7).astype(np.uint8)) & np.uint8(1) > 0)
 
     def flag(self, name: str, rows: Indices) -> Mask:
         """Which of some rows carry a flag: from the start, or since then."""
-        found = self.written[name][rows]
+        found = self.written(name, rows)
         return found | self._marked(name, rows) if self._has(name) else found
 
     def take(self, rows: Indices | None) -> pa.Table:
@@ -147,6 +154,7 @@ class Departed:
 
     input: str
     reason: str
+    rows: int
     parts: Callable[[], Iterator[tuple[Part, Indices | None]]]
 
     def pieces(self, most: int = PIECE_ROWS) -> Iterator[tuple[Part, Indices]]:

@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, stretch_bytes, times_of
+from watersmeet.columns.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, stretch_bytes, take, times_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import Layout, Merge
 from watersmeet.state.marks import Marks
 from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole
-from watersmeet.state.rules import Horizon, Rule
+from watersmeet.state.rules import Horizon, Mask, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import BucketPage, RunSpace, SpillWriter, cut_into_pages
@@ -82,6 +82,7 @@ class RowStore:
         counts_buckets: bool = False,
         describe: Callable[[pa.Table], dict[str, Any]] | None = None,
         merges_spilled: bool = False,
+        redundant: Callable[[pa.Table], Mask] | None = None,
     ) -> None:
         self.name, self.input = name, name if input is None else input
         self.schema, self.layout, self.space, self.accounts = schema, layout, space, accounts
@@ -89,6 +90,7 @@ class RowStore:
         self.buckets = buckets  # of the pages of spilled runs
         self.counts_buckets = counts_buckets  # whether rows are moved to disk by the bucket
         self.describe = describe  # further facts of a new run's rows
+        self.redundant = redundant  # rows of a table, in its order, that the others make useless
         self.merges_spilled = merges_spilled  # otherwise the join merges them, because it keeps account of pairs
         self._runs: dict[int, Run] = {}
         self.marks = {flag: Marks() for flag in (DEAD, *self.flags)}
@@ -97,6 +99,7 @@ class RowStore:
         )  # alive in memory
         self._side: dict[tuple[int, str], SideTable] = {}
         self._next = 0
+        self._reduced = 0  # redundant rows that a rewrite has just dropped
         self._ruled = 0  # rows that have left by the rule and are still in a run
         self._offsets: dict[int, list[int]] = {}
 
@@ -226,7 +229,7 @@ class RowStore:
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
         if flag != DEAD:
-            rows = rows[~part.written[flag][rows]]
+            rows = rows[~part.written(flag, rows)]
         return self.marks[flag].add(part.run, rows, part.hashes, part.base)
 
     def side(self, run: Run, name: str, make: Callable[[], pa.Table]) -> pa.Table:
@@ -235,6 +238,10 @@ class RowStore:
         if key not in self._side:
             self._side[key] = SideTable.of(make(), content=0)
         return self._side[key].table
+
+    def has_side(self, run: Run, name: str) -> bool:
+        """Whether such a table is kept with a run."""
+        return (run.id, name) in self._side
 
     # -- leaving
 
@@ -249,13 +256,17 @@ class RowStore:
             taken = self.take(what.buckets)
             rows = sum(table.num_rows for tables in taken.values() for table in tables)
             self.accounts.leave(self.input, reason, rows)
-            return [Departed(self.input, reason, lambda: iter([(part, part.living) for part in parts]))] if rows else []
+            return (
+                [Departed(self.input, reason, rows, lambda: iter([(part, part.living) for part in parts]))]
+                if rows
+                else []
+            )
         if isinstance(what, Rows):
             fresh = self._kill(what.part, what.rows)
             if not len(fresh):
                 return []
             self.accounts.leave(self.input, reason, len(fresh))
-            return [Departed(self.input, reason, lambda: iter([(what.part, fresh)]))]
+            return [Departed(self.input, reason, len(fresh), lambda: iter([(what.part, fresh)]))]
         if isinstance(what, Before):
             assert isinstance(self.rule, Horizon)
             if self.rule.time is not None and what.time <= self.rule.time:
@@ -285,7 +296,7 @@ class RowStore:
                 gone = replace(part, left=marks)
                 yield gone, gone.living
 
-        return Departed(self.input, reason, read)
+        return Departed(self.input, reason, rows, read)
 
     def _left(self, part: Part) -> Part:
         """A part of a run that is about to leave."""
@@ -524,10 +535,22 @@ class RowStore:
         tables = [table for table in tables if table.num_rows]
         if order == "arrival" or not tables:
             return concat(tables, self.schema).combine_chunks()
-        return merge_by_hash(tables, self.time)
+        return self._reduce(merge_by_hash(tables, self.time))
+
+    def _reduce(self, table: pa.Table) -> pa.Table:
+        """A sorted table less the rows that others make useless."""
+        mask = self.redundant(table) if self.redundant else None
+        if mask is None or not mask.any():
+            return table
+        rows = np.flatnonzero(mask)
+        self._reduced += len(rows)
+        self.accounts.leave(self.input, "redundant", len(rows))
+        self._count(hashes_of(table)[rows], -1)
+        return take(table, np.flatnonzero(~mask))
 
     def _swept(self, rows: int) -> None:
-        """Rows that the rule had declared dead are in no run any more."""
+        """Rows that the rule had declared dead are in no run any more; redundant ones have been counted."""
+        rows, self._reduced = rows - self._reduced, 0
         if rows:
             assert self.rule is not None
             already = min(rows, self._ruled)

@@ -30,6 +30,7 @@ class Arrival:
     ended: frozenset[str] = frozenset()
     punctuations: Mapping[str, pa.Table] = field(default_factory=dict)
     signals: tuple[int, ...] = ()
+    seen: Arrival | None = None  # as the operator gets it, where an oracle is given something simpler
 
     def permuted(self, seed: int) -> Arrival:
         """The same rows in another order."""
@@ -52,15 +53,19 @@ def make_plan(
     keys: tuple[pa.DataType, ...] = KEYS,
     payload: tuple[pa.DataType, ...] = PAYLOAD,
     tuning: Mapping[str, Any] | None = None,
+    how: str = "inner",
 ) -> JoinPlan:
-    """A plan whose output is the key (from the first input), then the payload of every input in order."""
-    first = inputs[0]
-    output = [OutputColumn(pa.field(f"k{i}", kind), first, f"_k{i}") for i, kind in enumerate(keys)]
+    """A plan whose output is the key (from the first input that has it), then the payload of every input in order; of a
+    semi or anti join, that of the first input."""
+    first, last = inputs[0], inputs[-1]
+    output = [OutputColumn(pa.field(f"k{i}", kind), first, f"_k{i}", last) for i, kind in enumerate(keys)]
     output += [
-        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}") for name in inputs for i, kind in enumerate(payload)
+        OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")
+        for name in (inputs[:1] if how in ("left_semi", "left_anti") else inputs)
+        for i, kind in enumerate(payload)
     ]
     specs = tuple(InputSpec(name, keys, payload) for name in inputs)
-    return JoinPlan(operator, specs, tuple(output), dict(options or {}), dict(tuning or {}))
+    return JoinPlan(operator, specs, tuple(output), dict(options or {}), dict(tuning or {}), how=how)
 
 
 def table_of(spec: InputSpec, rows: Sequence[Row], *, constant_hash: bool = False) -> pa.Table:

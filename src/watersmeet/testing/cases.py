@@ -24,6 +24,7 @@ class Case:
     script and takes the keyword arguments of `random_script`; `oracle` gives the multiset of rows owed over a script.
     Both speak of whole numbers as keys; `keys` says what the operator sees in their place (see `testing.keys`). An
     oracle that takes from the operator what was dropped is an `account`: it gets the operator's script and plan, too.
+    `by_batch` gives the rows owed in each batch: for joins whose rows must come at the earliest moment.
     `make_colliding_plan` is for joins with a table of their own, which must share its hashes when all hashes collide.
     """
 
@@ -34,6 +35,8 @@ class Case:
     inputs: tuple[str, ...] = ("left", "right")
     oracle: Callable[[Script], Counter[Row]] | None = None
     account: Callable[[Script, Script, JoinPlan], Counter[Row]] | None = None
+    by_batch: Callable[[Script], list[Counter[Row]]] | None = None
+    how: str = "inner"
     script: Callable[..., Script] = random_script
     make_plan: Callable[..., JoinPlan] = make_plan
     make_colliding_plan: Callable[..., JoinPlan] | None = None
@@ -45,12 +48,15 @@ class Case:
 
     def plan(self) -> JoinPlan:
         """The plan of this case."""
-        return self.make_plan(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds)
+        return self._plan(self.make_plan)
 
     def colliding_plan(self) -> JoinPlan:
         """The plan for a run in which every key has the same hash."""
-        make = self.make_colliding_plan or self.make_plan
-        return make(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds)
+        return self._plan(self.make_colliding_plan or self.make_plan)
+
+    def _plan(self, make: Callable[..., JoinPlan]) -> JoinPlan:
+        how = {} if self.how == "inner" else {"how": self.how}
+        return make(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds, **how)
 
     def random_script(self, seed: int, **shape: Any) -> Script:
         """A seeded script for this case's inputs."""
@@ -61,7 +67,14 @@ class Case:
         plain = self.keys.plain(script)
         if self.account:
             return self.keys.answer(self.account(plain, script, self.plan()))
+        if self.by_batch:
+            return sum(self.expected_by_batch(script), Counter())
         return self.keys.answer(self.oracle(plain) if self.oracle else inner_join(plain, self.inputs))
+
+    def expected_by_batch(self, script: Script) -> list[Counter[Row]]:
+        """The rows owed in each batch."""
+        assert self.by_batch is not None
+        return [self.keys.answer(rows) for rows in self.by_batch(self.keys.plain(script))]
 
     def __str__(self) -> str:
         return self.name

@@ -60,7 +60,7 @@ class Keys:
         ]
 
     def plain(self, script: Script) -> list[Arrival]:
-        """The script behind one that an operator gets, without its punctuations."""
+        """The script behind one that an operator gets, without its punctuations, which are those of `seen`."""
         width = len(self.kinds)
 
         def plain(row: Row) -> Row:
@@ -68,7 +68,12 @@ class Keys:
             return (key, *row[width:])
 
         return [
-            replace(a, rows={name: [plain(row) for row in rows] for name, rows in a.rows.items()}, punctuations={})
+            replace(
+                a,
+                rows={name: [plain(row) for row in rows] for name, rows in a.rows.items()},
+                punctuations={},
+                seen=a,
+            )
             for a in script
         ]
 

@@ -7,7 +7,7 @@ shrink    the windows, until they fit in memory; with a service rate, rows as we
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from watersmeet.plan.metrics import Metrics
@@ -30,8 +30,11 @@ CUTS = (1.0, 0.9, 0.75, 0.5, 0.0)
 class Overload:
     """Sheds, shrinks or spills, as the options say; one partition's part of the service rate and of the memory."""
 
-    def __init__(self, options: WindowOptions, partitions: int, names: tuple[str, str]) -> None:
+    def __init__(
+        self, options: WindowOptions, partitions: int, names: tuple[str, str], preserved: Collection[str] = ()
+    ) -> None:
         self.options = options
+        self.preserved = preserved  # inputs whose unmatched rows are emitted when they expire
         self.names = names
         self.lengths = dict(zip(names, (length / 1e6 for length in options.window), strict=True))
         self.memory = None if options.memory is None else options.memory // partitions
@@ -155,10 +158,17 @@ class Overload:
             bound = bounds[name]
             return (run.time_to or 0) + windows[name] - bound if bound is not None else -1
 
+        def departs(name: str, run: Run) -> bool:
+            """Whether rows of a run are about to be emitted: from disk they would have to be read for that."""
+            rule = stores[name].rule
+            return name in self.preserved and rule is not None and not rule.spares(run)
+
         while sum(store.nbytes for store in stores.values()) > memory:
+            resident = [(name, run) for name, store in stores.items() for run in store.resident]
+            if not resident:
+                break
             name, run = min(
-                ((name, run) for name, store in stores.items() for run in store.resident),
-                key=lambda one: (life(*one), one[1].time_from, one[1].rows, one[0]),
+                resident, key=lambda one: (departs(*one), life(*one), one[1].time_from, one[1].rows, one[0])
             )
             metrics.count("runs_flushed")
             metrics.count("rows_flushed", run.rows)

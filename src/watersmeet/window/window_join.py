@@ -22,17 +22,19 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, hashes_of
-from watersmeet.columns.matching import equal_keys
+from watersmeet.columns.arrow import hashes_of, take
+from watersmeet.columns.matching import with_equal_keys
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
-from watersmeet.join.expiry import expire
+from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.expiry import behind, passed
+from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import TimeSlices
-from watersmeet.state.parts import All
+from watersmeet.state.parts import All, Before
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import RunSpace
@@ -61,13 +63,15 @@ class WindowJoin(BinaryJoin):
         columns = self.options.time_columns or (TIME, TIME)
         self.time_columns = dict(zip(self.names, columns, strict=True))
         self.event_time = self.options.time_columns is not None
+        self.emitter = BinaryEmitter(plan, self.accounts, self.metrics, times=self.time_columns)
         self.clock = Clock(self.windows, self.options.lateness if self.event_time else 0)
         times = self.time_columns if self.event_time else None
-        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock)
+        preserved = self.emitter.preserved
+        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock, preserved=preserved)
         self.now: int | None = None  # the batch's clock, which never goes back, whatever the machine's does
         self.costs = self.options.costs or KernelCosts()
         self.choices = {name: Choice() for name in self.names}
-        self.overload = Overload(self.options, plan.partitions, self.names)
+        self.overload = Overload(self.options, plan.partitions, self.names, preserved)
         self.layouts = {
             name: TimeSlices(span=wait + self.clock.lateness, share=SLICES) for name, wait in self.windows.items()
         }
@@ -79,12 +83,13 @@ class WindowJoin(BinaryJoin):
         schema = spec.schema if self.event_time else spec.schema.append(pa.field(TIME, pa.int64()))
         return RowStore(
             spec.name,
-            schema,
+            self.emitter.stored_schema(spec.name, schema),
             self.layouts[spec.name],
             self.space,
             self.accounts,
             time=column,
             rule=Horizon(column),
+            flags=self.emitter.flags(spec.name),
             buckets=Buckets(DISK_BUCKETS),
             describe=lambda table: {"keys": distinct(hashes_of(table))},
             merges_spilled=True,
@@ -96,14 +101,17 @@ class WindowJoin(BinaryJoin):
         """The rows of the batch probe what is stored and each other, then they are stored."""
         interval = self._advance_clock(batch)
         arrived = {name: self._arrived(batch, name) for name in self.names}
+        yield from self.turned_away()
         keys = {name: distinct_keys(store) for name, store in self.stores.items()}
         admitted = self.overload.shed(arrived, batch.number, interval, self.metrics, keys)
         for name in self.names:
             self.accounts.leave(name, "shed", len(arrived[name]) - len(admitted[name]))
         self.scanned = {name: [] for name in self.names}
-        yield from self._probe_stored(admitted)
-        yield from self._probe_new(admitted)
-        self._keep_all(admitted, batch)
+        hand = Hand(self.emitter, {name: rows.table for name, rows in admitted.items()})
+        yield from self._probe_stored(admitted, hand)
+        yield from self._probe_new(admitted, hand)
+        yield from hand.settle()
+        yield from self._keep_all(admitted, hand, batch)
         self._stay_within_memory()
         self._choose(admitted)
 
@@ -123,7 +131,7 @@ class WindowJoin(BinaryJoin):
 
     # -- probing
 
-    def _probe_stored(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
+    def _probe_stored(self, arrived: dict[str, Rows], hand: Hand) -> Iterator[pa.Table]:
         for name, rows in arrived.items():
             if not len(rows):
                 continue
@@ -134,26 +142,22 @@ class WindowJoin(BinaryJoin):
                 self.metrics.count("runs_probed", len(found.parts))
                 self.metrics.count("rows_probed", len(found.rows.hashes))
                 for mine, others in pairs(rows.ordered, found.rows, reach):
-                    for part, which, numbers in found.split(others):
-                        yield from self._matches(name, rows.table, mine[which], part.table, numbers)
+                    for part, which, j in found.split(others):
+                        i, j = with_equal_keys(rows.table, mine[which], part.table, j)
+                        if len(i):
+                            yield from hand.stored(name, i, part, j)
 
-    def _probe_new(self, arrived: dict[str, Rows]) -> Iterator[pa.Table]:
+    def _probe_new(self, arrived: dict[str, Rows], hand: Hand) -> Iterator[pa.Table]:
         left, right = arrived[self.left], arrived[self.right]
         if len(left) and len(right):
             for i, j in pairs(left.ordered, right.ordered, self.reach):
-                yield from self._matches(self.left, left.table, i, right.table, j)
-
-    def _matches(self, name: str, mine: pa.Table, i: Indices, others: pa.Table, j: Indices) -> Iterator[pa.Table]:
-        """Output rows for candidate pairs, less those whose keys only hash alike."""
-        same = equal_keys(mine, i, others, j)
-        if not same.all():
-            i, j = i[same], j[same]
-        if len(i):
-            yield self.results(name, mine, i, others, j)
+                i, j = with_equal_keys(left.table, i, right.table, j)
+                if len(i):
+                    yield from hand.pairs(i, j)
 
     # -- storing
 
-    def _keep_all(self, arrived: dict[str, Rows], batch: Batch) -> None:
+    def _keep_all(self, arrived: dict[str, Rows], hand: Hand, batch: Batch) -> Iterator[pa.Table]:
         late = {name: self.clock.bound(name) for name in self.names}
         for name, rows in arrived.items():
             if self.event_time:
@@ -162,25 +166,37 @@ class WindowJoin(BinaryJoin):
                 self.clock.see(name, self.now)
         for name, rows in arrived.items():
             if self.ends(self.other[name], batch):
-                self.stores[name].remove(All(), "ended")
-                self.accounts.leave(name, "ended", len(rows))
+                yield from self.emitter.departed(self.stores[name].remove(All(), "ended"))
+                yield from hand.leave_all(name, "ended")
             else:
-                self._keep(name, rows, batch.number, late[name])
+                if hand.tables[name] is not rows.table:  # some rows have left
+                    rows = Rows(hand.tables[name], self.time_columns[name])
+                yield from self._keep(name, rows, hand, batch.number, late[name])
 
-    def _keep(self, name: str, rows: Rows, batch: int, late: int | None) -> None:
+    def _keep(self, name: str, rows: Rows, hand: Hand, batch: int, late: int | None) -> Iterator[pa.Table]:
         """Expire what can match nothing any more, and store the other new rows."""
         store, layout = self.stores[name], self.layouts[name]
         assert isinstance(store.rule, Horizon)
         before, horizon = store.rule.time, self.clock.horizon(name, [self.other[name]])
-        useful, gone = expire(store, horizon, rows.times, late)
+        gone = [] if horizon is None else store.remove(Before(horizon), "expired")
         self.metrics.count(f"runs_expired.{name}", len(gone))
-        rows = rows.select(useful)
+        yield from self.emitter.departed(gone)
+        if name in self.emitter.preserved:
+            yield from self.emitter.departed(passed(store, before))
+        reasons = behind(store, rows.times, late)
+        yield from hand.leave_by(name, reasons)
+        for mask in reasons.values():
+            if mask.any():
+                rows = Rows(hand.tables[name], self.time_columns[name])
+        order = rows.ordered.rows if self._method(name) == "hash" else None
         layout.bound = self.clock.bound(name)
         layout.advance = 0 if before is None or horizon is None else min(horizon - before, MAX_ADVANCE)
-        if self._method(name) == "hash":
-            store.add(rows.sorted().table, batch)
-        else:
-            store.add(rows.table, batch, order="arrival")
+        table = hand.rest(name)
+        store.add(
+            table if order is None else take(table, order),
+            batch,
+            order="hash" if self._method(name) == "hash" else "arrival",
+        )
         self.metrics.count("rows_rewritten", store.settle())
 
     def _method(self, name: str) -> str:

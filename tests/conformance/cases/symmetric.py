@@ -1,5 +1,12 @@
-"""The symmetric join with unlimited memory."""
+"""The symmetric join with unlimited memory, of every type."""
 
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.testing.cases import Case
+from watersmeet.testing.oracle import BinaryOracle
 
-CASES = [Case("symmetric", "symmetric")]
+
+def case(how: str) -> Case:
+    return Case(f"symmetric, {how}", "symmetric", how=how, by_batch=lambda script: BinaryOracle(how).answer(script))
+
+
+CASES = [Case("symmetric", "symmetric"), *(case(how) for how in JOIN_TYPES)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,13 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.registry import build
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.join.operator import advance
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.options import MAX_DURATION
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
-from watersmeet.testing.arrivals import Row, Script, batch_of, make_plan, random_script, table_of
+from watersmeet.testing.arrivals import Arrival, Row, Script, batch_of, make_plan, random_script, table_of
 from watersmeet.testing.cases import Case
+from watersmeet.testing.oracle import BinaryOracle, Held
 from watersmeet.window.shedding import kept
 from watersmeet.window.window_join import WindowJoin
 
@@ -89,47 +91,61 @@ def micros(time: datetime | int) -> int:
     return time if isinstance(time, int) else (time - UNIX) // timedelta(microseconds=1)
 
 
+class WindowOracle(BinaryOracle):
+    """Rows match within windows; what is behind the horizon is certain, and is matched with nothing any more."""
+
+    def __init__(
+        self,
+        how: str,
+        window: tuple[int, int],
+        lateness: int,
+        arrival_clock: bool,
+        cut: Callable[[int, str], int | None] = lambda number, name: None,
+    ) -> None:
+        super().__init__(how, width=3)
+        self.waits = dict(zip(SIDES, window, strict=True))
+        self.lateness, self.arrival_clock = 0 if arrival_clock else lateness, arrival_clock
+        self.cut = cut
+        self.newest: dict[str, int] = {}
+        self.horizon: dict[str, int] = {}
+
+    def is_null(self, row: Row) -> bool:
+        return row[0] is None or (not self.arrival_clock and row[3] is None)
+
+    def time_of(self, row: Row, arrival: Arrival) -> int:
+        return arrival.time if self.arrival_clock else micros(row[3])
+
+    def joins(self, left: Held, right: Held) -> bool:
+        near = -self.waits["right"] <= right.time - left.time <= self.waits["left"]
+        return near and super().joins(left, right)
+
+    def learn(self, number: int, arrival: Arrival, new: Mapping[str, Sequence[Held]]) -> None:
+        for side in SIDES:
+            times = [arrival.time] if self.arrival_clock else [one.time for one in new[side]]
+            self.newest[side] = max([*times, self.newest.get(side, EARLIEST)])
+        for side in SIDES:
+            if self.newest[self.other(side)] > EARLIEST:
+                self._advance(side, self.newest[self.other(side)] - self.lateness - self.waits[side])
+            if (limit := self.cut(number, side)) is not None:
+                self._advance(side, limit)
+
+    def _advance(self, side: str, horizon: int) -> None:
+        self.horizon[side] = max(horizon, self.horizon.get(side, horizon))
+
+    def certain(self, side: str, row: Held) -> bool:
+        return super().certain(side, row) or row.time < self.horizon.get(side, row.time)
+
+
 def answer(
     script: Script,
     window: tuple[int, int],
     lateness: int,
     arrival_clock: bool,
-    dropped: Callable[[int, str, list[Row]], list[Row]] = lambda number, name, rows: rows,
     cut: Callable[[int, str], int | None] = lambda number, name: None,
-) -> Counter[Row]:
-    """All results: each new row meets the rows held and the new ones; then every row no longer needed is let go."""
-    wait = dict(zip(SIDES, window, strict=True))
-    held: dict[str, list[tuple[int, Row]]] = {name: [] for name in SIDES}
-    newest: dict[str, int] = {}
-    ended: set[str] = set()
-    found: Counter[Row] = Counter()
-    for number, arrival in enumerate(script):
-        new: dict[str, list[tuple[int, Row]]] = {}
-        for name in SIDES:
-            rows = dropped(number, name, list(arrival.rows.get(name, ())))
-            known = [row for row in rows if row[0] is not None and (arrival_clock or row[3] is not None)]
-            new[name] = [(arrival.time if arrival_clock else micros(row[3]), row) for row in known]
-        for lefts, rights in (("new", "held"), ("held", "new"), ("new", "new")):
-            for lt, left in new["left"] if lefts == "new" else held["left"]:
-                for rt, right in new["right"] if rights == "new" else held["right"]:
-                    if left[0] == right[0] and -window[1] <= rt - lt <= window[0]:
-                        found[(*left, *right[1:])] += 1
-        for name in SIDES:
-            held[name] += new[name]
-            times = [arrival.time] if arrival_clock else [time for time, _ in new[name]]
-            if times:
-                newest[name] = max(max(times), newest.get(name, max(times)))
-        for name, other in (SIDES, SIDES[::-1]):
-            if other in ended:
-                held[name] = []
-            if other in newest:
-                earliest = newest[other] - (0 if arrival_clock else lateness) - wait[name]
-                held[name] = [(time, row) for time, row in held[name] if time >= earliest]
-            limit = cut(number, name)
-            if limit is not None:
-                held[name] = [(time, row) for time, row in held[name] if time >= limit]
-        ended |= arrival.ended
-    return found
+    how: str = "inner",
+) -> list[Counter[Row]]:
+    """The rows owed in each batch."""
+    return WindowOracle(how, window, lateness, arrival_clock, cut).answer(script)
 
 
 def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, int], lateness: int) -> Counter[Row]:
@@ -157,7 +173,11 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
         mask: np.ndarray[Any, Any] = kept(table_of(plan.input(name), seen), number, share)
         return [row for row, stays in zip(rows, mask, strict=True) if stays]
 
-    return answer(script, window, lateness, False, dropped, lambda number, name: horizons[number, name])
+    thinned = [
+        replace(arrival, rows={name: dropped(number, name, list(rows)) for name, rows in arrival.rows.items()})
+        for number, arrival in enumerate(script)
+    ]
+    return sum(answer(thinned, window, lateness, False, lambda number, name: horizons[number, name]), Counter())
 
 
 def case(
@@ -167,6 +187,7 @@ def case(
     *,
     arrival_clock: bool = False,
     script: Callable[..., Script] = timed_script,
+    how: str = "inner",
     **tuning: Any,
 ) -> Case:
     lengths = (round(window[0] * SECOND), round(window[1] * SECOND))
@@ -176,10 +197,10 @@ def case(
         "time_columns": None if arrival_clock else ["_p2", "_p2"],
     }
     plan = plan_with_numbers if script is far_script else plan_with_times
-    made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan)
+    made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan, how=how)
     if tuning.get("on_overload", "keep") == "keep":
-        oracle = partial(answer, window=lengths, lateness=round(lateness * SECOND), arrival_clock=arrival_clock)
-        return replace(made, oracle=oracle)
+        clock = {"lateness": round(lateness * SECOND), "arrival_clock": arrival_clock}
+        return replace(made, by_batch=partial(answer, window=lengths, how=how, **clock))
     return replace(made, account=partial(accounted, window=lengths, lateness=round(lateness * SECOND)))
 
 
@@ -207,6 +228,14 @@ def cases() -> Iterator[Case]:
     yield case("long", (1000, 1000), algorithm="HN")
     yield case("arrival-clock", (2, 3), arrival_clock=True)
     yield case("disk", (6, 6), algorithm="HN", memory=600)
+    for how in JOIN_TYPES:
+        yield case(f"{how}, HN", (4, 2), 3, algorithm="HN", how=how)
+        yield case(f"{how}, disk", (6, 5), 2, algorithm="NH", memory=600, how=how)
+    yield case("full, auto-eager", how="full", costs=EAGER)
+    yield case("full, zero-length", (0, 0), 0, how="full")
+    yield case("full, arrival-clock", (2, 3), arrival_clock=True, how="full")
+    yield case("full, long", (1000, 1000), how="full")
+    yield case("full, far", algorithm="HN", script=far_script, how="full")
     yield case("shed", (5, 5), on_overload="shed", service_rate=5)
     yield case("shrink", (20, 20), on_overload="shrink", memory=1500)
     yield case("shrink-and-shed", (10, 10), on_overload="shrink", memory=1500, service_rate=6)
