@@ -157,9 +157,21 @@ def matches(left: pa.Table, right: pa.Table, block_rows: int = BLOCK_ROWS) -> It
             yield i, j
 
 
-def overlapping(table: pa.Table, other: pa.Table) -> pa.Table:
-    """The rows whose hashes lie within those of another sorted, non-empty table."""
+def near_matches(left: pa.Table, right: pa.Table) -> Iterator[tuple[Indices, Indices]]:
+    """The same for tables of which only small parts may overlap: the rest is not looked at."""
+    if not (left.num_rows and right.num_rows):
+        return
+    i, left = _overlapping(left, right)
+    if not left.num_rows:
+        return
+    j, right = _overlapping(right, left)
+    for rows, others in matches(left, right):
+        yield rows + i if i else rows, others + j if j else others
+
+
+def _overlapping(table: pa.Table, other: pa.Table) -> tuple[int, pa.Table]:
+    """The rows whose hashes lie within those of another sorted table, and the number of the first."""
     hashes, bounds = hashes_of(table), hashes_of(other)
     start = int(np.searchsorted(hashes, bounds[0], side="left"))
     stop = int(np.searchsorted(hashes, bounds[-1], side="right"))
-    return table if stop - start == len(hashes) else table.slice(start, stop - start)
+    return (0, table) if stop - start == len(hashes) else (start, table.slice(start, stop - start))

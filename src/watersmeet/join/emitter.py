@@ -66,6 +66,10 @@ class Emitter:
 class BinaryEmitter(Emitter):
     """The output of a join of two inputs, whatever its type. Rows that match are in a `Hand` (see there).
 
+    `beside` names a column that stored rows need beside their keys; with `distinct` rows that agree in both are
+    redundant in a semi or anti join. With `marks_once` rows that leave at their first match may lie on disk, where they
+    are marked and leave when they are read for something else.
+
     preserved    inputs whose rows are emitted if they never match
     flagged      those whose stored rows remember whether they have matched
     once         the input whose rows leave at their first match: the left one of a semi or anti join
@@ -73,31 +77,40 @@ class BinaryEmitter(Emitter):
     """
 
     def __init__(
-        self, plan: JoinPlan, accounts: Accounts, metrics: Metrics, *, times: Mapping[str, str] | None = None
+        self,
+        plan: JoinPlan,
+        accounts: Accounts,
+        metrics: Metrics,
+        *,
+        beside: Mapping[str, str] | None = None,
+        distinct: bool = True,
+        marks_once: bool = False,
     ) -> None:
         super().__init__(plan.output)
-        self.times = dict(times or {})
+        self.beside, self.distinct = dict(beside or {}), distinct
         self.type = JOIN_TYPES[plan.how]
         self.accounts, self.metrics = accounts, metrics
         self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
         self.other = {self.left: self.right, self.right: self.left}
         self.preserved = frozenset(name for name, kept in zip(self.names, self.type.unmatched, strict=True) if kept)
         self.flagged = frozenset() if self.type.exists else self.preserved
-        self.once, self.keys_only = (self.left, self.right) if self.type.exists else (None, None)
+        self.once: str | None = self.left if self.type.exists else None
+        self._marked = self.flagged | ({self.once} if marks_once else set())
+        self.keys_only: str | None = self.right if self.type.exists else None
 
     def flags(self, name: str) -> tuple[str, ...]:
         """The flags of an input's stored rows."""
-        return (MATCHED,) if name in self.flagged else ()
+        return (MATCHED,) if name in self._marked else ()
 
     def stored_schema(self, name: str, schema: pa.Schema) -> pa.Schema:
         """The columns of an input's stored rows: those that are needed, and its flags."""
         if name == self.keys_only:
             return pa.schema([schema.field(column) for column in self.stored_columns(name, schema)])
-        return schema.append(pa.field(column_of(MATCHED), pa.bool_())) if name in self.flagged else schema
+        return schema.append(pa.field(column_of(MATCHED), pa.bool_())) if self.flags(name) else schema
 
     def stored_columns(self, name: str, schema: pa.Schema) -> list[str]:
         """The columns by which a row is matched."""
-        return [HASH, *key_names(schema), *([self.times[name]] if name in self.times else [])]
+        return [HASH, *key_names(schema), *([self.beside[name]] if name in self.beside else [])]
 
     def unmatched(self, name: str, table: pa.Table, rows: Indices, reason: str) -> Iterator[pa.Table]:
         """Rows of an input that can match nothing any more and never did."""
@@ -111,9 +124,14 @@ class BinaryEmitter(Emitter):
             if one.input not in self.preserved:
                 continue
             for part, rows in one.pieces():
-                if one.input in self.flagged:
+                if part.store.flags:
                     rows = rows[~part.flag(MATCHED, rows)]
                 yield from self.unmatched(one.input, part.table, rows, one.reason)
+
+    @property
+    def judges(self) -> bool:
+        """Whether it matters which rows have matched."""
+        return bool(self.preserved) or self.type.exists
 
     def first_matches(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
         """Stored rows have left because they matched for the first time."""

@@ -33,7 +33,9 @@ class Hand:
         self.emitter = emitter
         self.tables = dict(tables)
         noted = emitter.flagged if emitter.once is None else {emitter.once}
-        self.matched = {name: _known(table) for name, table in tables.items() if name in noted}
+        self.matched = {name: known(table) for name, table in tables.items() if name in noted}
+        # Rows of a semi join that matched while they were on disk have been emitted then.
+        self._emitted = {name: mask.copy() for name, mask in self.matched.items() if name == emitter.once}
 
     def stored(self, name: str, i: Indices, part: Part, j: Indices) -> Iterator[pa.Table]:
         """Rows of an input match stored rows of the other."""
@@ -44,8 +46,12 @@ class Hand:
             self.matched[name][i] = True
         if other in emitter.flagged:
             part.store.mark(part, MATCHED, j)
-        elif other == emitter.once:
+        elif other == emitter.once and part.run.tier == "resident":
             yield from emitter.first_matches(part.store.remove(Rows(part, j), "matched"))
+        elif other == emitter.once:
+            fresh = part.store.mark(part, MATCHED, j)
+            if emitter.type.semi and len(fresh):
+                yield emitter.rows({other: (part.table, fresh)})
 
     def pairs(self, i: Indices, j: Indices) -> Iterator[pa.Table]:
         """Left and right rows match each other."""
@@ -63,9 +69,9 @@ class Hand:
         if name not in self.matched or not self.matched[name].any():
             return
         assert name is not None
-        rows = np.flatnonzero(self.matched[name])
-        emitter.accounts.leave(name, "matched", len(rows))
-        if emitter.type.semi:
+        emitter.accounts.leave(name, "matched", int(np.count_nonzero(self.matched[name])))
+        rows = np.flatnonzero(self.matched[name] & ~self._emitted[name])
+        if emitter.type.semi and len(rows):
             yield emitter.rows({name: (self.tables[name], rows)})
         self._keep(name, ~self.matched[name])
 
@@ -95,23 +101,30 @@ class Hand:
         self.tables[name] = take(self.tables[name], np.flatnonzero(wanted))
         if name in self.matched:
             self.matched[name] = self.matched[name][wanted]
+        if name in self._emitted:
+            self._emitted[name] = self._emitted[name][wanted]
 
     def rest(self, name: str) -> pa.Table:
         """The rows that are left, with their flags; of an input that is wanted for its keys, one of each."""
         table = self.tables[name]
         if name == self.emitter.keys_only:
             return self._distinct(name, table.select(self.emitter.stored_columns(name, table.schema)))
-        return with_flag(table, self.matched[name]) if name in self.emitter.flagged else table
+        return self.flagged(name)
+
+    def flagged(self, name: str) -> pa.Table:
+        """The rows that are left, with their flags and all their columns."""
+        table = self.tables[name]
+        return with_flag(table, self.matched[name]) if self.emitter.flags(name) else table
 
     def _distinct(self, name: str, table: pa.Table) -> pa.Table:
-        again = repeats(table) if name not in self.emitter.times else np.zeros(table.num_rows, np.bool_)
-        if not again.any():
+        again = repeats(table) if self.emitter.distinct else None
+        if again is None or not again.any():
             return table
         self.emitter.accounts.leave(name, "redundant", int(np.count_nonzero(again)))
         return take(table, np.flatnonzero(~again))
 
 
-def _known(table: pa.Table) -> Mask:
+def known(table: pa.Table) -> Mask:
     """Which rows of a table have matched before: those of rows that come from a store say so."""
     at = table.schema.get_field_index(column_of(MATCHED))
     return np.zeros(table.num_rows, np.bool_) if at < 0 else numpy_of(table.column(at)).astype(np.bool_)

@@ -33,9 +33,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import data_bytes, hashes_of, merge_by_hash
-from watersmeet.columns.matching import matches, overlapping
+from watersmeet.columns.matching import near_matches
 from watersmeet.estimate.arrival_rate import ArrivalRates
 from watersmeet.join.binary import BinaryJoin
+from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.hand import Hand, known, with_flag
 from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks
@@ -46,7 +48,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.progressive.units import Unit, Units
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import HashTiers, due_by_size
-from watersmeet.state.parts import InBuckets
+from watersmeet.state.parts import InBuckets, Rows
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
 
@@ -88,15 +90,19 @@ class BudgetedJoin(BinaryJoin):
         budget = options.memory_rows if self.in_rows else options.memory
         self.limit = NO_LIMIT if budget is None else budget // plan.partitions
         self.buckets = Buckets(options.buckets)
+        self.emitter = BinaryEmitter(
+            plan, self.accounts, self.metrics, beside=dict.fromkeys(self.names, ATS), marks_once=True
+        )
         self.stores = {
             spec.name: RowStore(
                 spec.name,
-                resident_schema(spec.schema),
+                self.emitter.stored_schema(spec.name, resident_schema(spec.schema)),
                 HashTiers(),
                 space,
                 self.accounts,
                 buckets=self.buckets,
                 counts_buckets=True,
+                flags=self.emitter.flags(spec.name),
             )
             for spec in plan.inputs
         }
@@ -122,43 +128,44 @@ class BudgetedJoin(BinaryJoin):
         """Rows meet the rows in memory and each other; then they are stored, and memory is flushed if it is full."""
         self.batch, self.clock = batch.number, max(self.clock, batch.time)
         arrived = [self._arrived(batch, name) for name in self.names]
+        yield from self.turned_away()
         counts = np.stack([self.buckets.counts(hashes_of(table)) for table in arrived])
         self.rates.observe(counts, self.clock)
         if counts.any():
             self.last_arrival = self.clock
-            yield from self._counted("arrival", self._arrival_stage(arrived))
+            hand = Hand(self.emitter, dict(zip(self.names, arrived, strict=True)))
+            yield from self._counted("arrival", self._arrival_stage(hand))
             held = np.stack([store.bucket_rows for store in self.sides])
             met = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
             self.expected.observe(met, int(self.metrics.counters.get("stage_results.arrival", 0)))
-            for index, table in enumerate(arrived):
+            for index, name in enumerate(self.names):
+                table = hand.rest(name)
+                if self.emitter.type.exists:  # some rows have left already
+                    counts[index] = self.buckets.counts(hashes_of(table))
                 self.expected.arrived(index, counts[index], self.units.counts[1 - index], batch.number)
                 self.sides[index].add(table, batch.number)
                 self.metrics.count("rows_rewritten", self.sides[index].settle())
-        self._release(batch)
-        if counts.any():
+        yield from self._release(batch)
+        if any(table.num_rows for table in arrived):
             self._make_room(batch, reserve=sum(self._size_of(table) for table in arrived))
 
     def _arrived(self, batch: Batch, name: str) -> pa.Table:
         return arriving(self.prologue.admit(batch, name), batch.number)
 
-    def _arrival_stage(self, arrived: list[pa.Table]) -> Iterator[pa.Table]:
-        left, right = arrived
-        for part in self.sides[1].parts():
-            yield from self._join(left, part.table)
-        for part in self.sides[0].parts():
-            yield from self._join(part.table, right)
-        yield from self._join(left, right)
-
-    def _join(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
-        if left.num_rows and right.num_rows:
-            left = overlapping(left, right)
-        if left.num_rows and right.num_rows:
-            right = overlapping(right, left)
-        if not (left.num_rows and right.num_rows):
-            return
-        self.metrics.count("runs_probed")
-        for i, j in matches(left, right):
-            yield self.results(self.left, left, i, right, j)
+    def _arrival_stage(self, hand: Hand) -> Iterator[pa.Table]:
+        for name in self.names:
+            table = hand.tables[name]
+            parts = list(self.stores[self.other[name]].parts()) if table.num_rows else []
+            self.metrics.count("runs_probed", len(parts))
+            for part in parts:
+                for i, j in near_matches(table, part.table):
+                    alive = part.alive(j)
+                    yield from (
+                        hand.stored(name, i, part, j) if alive is None else hand.stored(name, i[alive], part, j[alive])
+                    )
+        for i, j in near_matches(hand.tables[self.left], hand.tables[self.right]):
+            yield from hand.pairs(i, j)
+        yield from hand.settle()
 
     def _counted(self, stage: str, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
@@ -175,13 +182,22 @@ class BudgetedJoin(BinaryJoin):
     def _size_of(self, table: pa.Table) -> int:
         return table.num_rows if self.in_rows else data_bytes(table)
 
-    def _release(self, batch: Batch) -> None:
-        """Rows whose partner input has ended with nothing on disk leave: they have been joined with all there is."""
+    def _release(self, batch: Batch) -> Iterator[pa.Table]:
+        """Rows whose partner input has ended leave if they have been joined with all there is of it: nothing is on
+        disk, or only what was flushed after they came or was read by an md-task since."""
         for index, store in enumerate(self.sides):
-            if self.ends(self.names[1 - index], batch):
-                idle = np.flatnonzero(self.units.counts[1 - index] == 0)
-                store.remove(InBuckets(idle.tolist()), "ended")
-                store.compact()
+            other = self.names[1 - index]
+            if not self.ends(other, batch):
+                continue
+            on_disk = self.units.counts[1 - index] > 0
+            yield from self.emitter.departed(store.remove(InBuckets(np.flatnonzero(~on_disk).tolist()), "ended"))
+            if other in batch.ended:  # what comes later has something on disk to be joined with
+                for bucket in np.flatnonzero(on_disk & (store.bucket_rows > 0)).tolist():
+                    met = max(self.units.flushed[1 - index, bucket], self.expected.last_md[index, bucket])
+                    for part in store.bucket(bucket):
+                        rows = np.flatnonzero(times(part.table, ATS) <= met)
+                        yield from self.emitter.departed(store.remove(Rows(part, rows), "ended"))
+            store.compact()
 
     def _make_room(self, batch: Batch, reserve: int) -> None:
         """Flush until another batch of this size fits into the budget."""
@@ -215,7 +231,7 @@ class BudgetedJoin(BinaryJoin):
                     probability=float(probabilities[1 - index, bucket]),
                 )
         for bucket in sorted(serials[0].keys() | serials[1].keys()):
-            self.units.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)))
+            self.units.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)), batch.number)
 
     def _bucket_sizes(self, store: RowStore) -> npt.NDArray[np.int64]:
         """What each bucket holds in memory, in the unit of the budget."""
@@ -295,6 +311,9 @@ class BudgetedJoin(BinaryJoin):
             if task is None:
                 break
             yield from self._counted(task.kind, self._run(task, self.options.idle_pages - used))
+            if task.input is not None and self.ends(self.names[1 - task.input], batch):
+                gone = self.sides[task.input].remove(InBuckets([task.bucket]), "ended")
+                yield from self.emitter.departed(gone)
 
     def md_task(self, index: int, bucket: int) -> Task:
         """The task that joins what an input has in memory with what the other one has on disk."""
@@ -380,9 +399,16 @@ class BudgetedJoin(BinaryJoin):
         """Rows that have all been joined with each other, as if they had come in batch 0: nothing is owed to them, and
         they are the first to be flushed. They are written again, once."""
         for saved in state.stores:
-            for run in saved.runs:
-                rows = arriving(run.table, 0)
-                self.stores[saved.name].add(rows, run.newest, oldest=run.oldest, level=run.level)
+            store, spec = self.stores[saved.name], self.plan.input(saved.name)
+            flags = self.emitter.flags(spec.name) if spec.name in self.emitter.flagged else ()
+            before = RowStore(spec.name, spec.schema, HashTiers(), self.space, self.accounts, flags=flags)
+            before.restore(saved)
+            for part in before.parts():
+                rows = arriving(part.take(part.living), 0)
+                if store.flags:
+                    rows = with_flag(rows, known(rows))
+                run = part.run
+                store.add(rows.select(store.schema.names), run.newest, oldest=run.oldest, level=run.level)
 
 
 def oldest_rows(table: pa.Table, rows: int) -> Mask:

@@ -59,11 +59,6 @@ def resident_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(ATS, TIME))
 
 
-def spilled_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of rows on disk."""
-    return schema.append(pa.field(OWED, TIME)).append(pa.field(DTS, TIME))
-
-
 def new_in_md_task(ats: Times, dts: Times) -> Mask:
     """For pairs of a row in memory, newer than the last md-task, and one on disk (Fig. 5)."""
     return np.asarray(dts < ats)

@@ -21,13 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, hashes_of, sort_order, take
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, sort_order
 from watersmeet.columns.matching import match_blocks, with_equal_keys
 from watersmeet.progressive.duplicates import DTS, OWED, Times, new_in_dd_task, times
 from watersmeet.state.pages import Cursor, steps
-
-# Rows of the left and the right input that make up results: tables, and row numbers in them.
-Pairs = tuple[pa.Table, Indices, pa.Table, Indices]
 
 
 @dataclass
@@ -69,10 +66,6 @@ class Stretch:
         order = sort_order(hashes)
         return cls(table, order, hashes[order], times(table, OWED)[order], times(table, DTS)[order], unit[order])
 
-    def sorted(self) -> pa.Table:
-        """The rows in the order of their hashes."""
-        return take(self.table, self.order)
-
 
 @dataclass
 class MergeJoin:
@@ -96,8 +89,8 @@ class MergeJoin:
         return sum(source.cursor.pages_read for source in self.left + self.right)
 
 
-def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[Pairs]:
-    """Pairs with equal keys that were not reported before, in blocks of bounded size."""
+def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs of rows with equal keys that have not met before, in blocks of bounded size."""
     if left is None or right is None:
         return
     for i, j in match_blocks(left.hashes, right.hashes):
@@ -108,4 +101,4 @@ def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[Pairs]:
         i, j = left.order[i], right.order[j]
         i, j = with_equal_keys(left.table, i, right.table, j)
         if len(i):
-            yield left.table, i, right.table, j
+            yield i, j

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
 
@@ -52,9 +53,13 @@ class Segment:
         """How many rows it has."""
         return self.run.places[self.bucket].rows
 
-    def read(self) -> Iterator[pa.Table]:
+    def parts(self) -> Iterator[Part]:
         """The pages, in hash order."""
-        return self.store.read(self.run, self.bucket)
+        return self.store.pages(self.run, [self.bucket])
+
+    def read(self) -> Iterator[pa.Table]:
+        """The rows, page by page, with their flags as they are now."""
+        return (part.take(part.living) for part in self.parts())
 
 
 @dataclass(frozen=True)
@@ -76,34 +81,39 @@ class Units:
         self.stores = stores
         self.units: list[list[Unit]] = [[] for _ in range(buckets)]
         self.counts: Counts = np.zeros((2, buckets), np.int64)
+        # The batch of the flush of the oldest rows on disk: a row that came before it has met all that is there.
+        self.flushed: Counts = np.full((2, buckets), -1, np.int64)
         self._extents: dict[tuple[int, int], tuple[int, int]] = {}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take up what `save` returned."""
         self.units = [[Unit(left, right, bool(merged)) for left, right, merged in units] for units in saved["units"]]
         self.counts = np.array(saved["counts"], np.int64)
+        self.flushed = np.array(saved["flushed"], np.int64)
 
     def save(self) -> dict[str, Any]:
         """The units, in JSON form; the runs are saved with their stores."""
         return {
             "units": [[[unit.left, unit.right, int(unit.merged)] for unit in units] for units in self.units],
             "counts": self.counts.tolist(),
+            "flushed": self.flushed.tolist(),
         }
 
-    def add_unit(self, bucket: int, unit: Unit) -> None:
-        """Segments that have met."""
+    def add_unit(self, bucket: int, unit: Unit, batch: int) -> None:
+        """Segments that have met and were flushed in a batch."""
         self.units[bucket].append(unit)
-        self._changed(bucket)
         for index in (0, 1):
-            if (serial := unit[index]) is not None:
-                self.counts[index, bucket] += self.segment(index, serial, bucket).rows
+            if unit[index] is not None and not self.counts[index, bucket]:
+                self.flushed[index, bucket] = batch
+        self._changed(bucket)
 
     def replace_units(self, bucket: int, parts: list[Unit], whole: Unit) -> None:
         """A merging operation made one unit of several; segments that are not part of it any more are dropped."""
         for index, store in enumerate(self.stores):
             gone = {serial for unit in parts if (serial := unit[index]) is not None} - {whole[index]}
             store.release(bucket, gone)
-        self.units[bucket] = [unit for unit in self.units[bucket] if unit not in parts] + [whole]
+        rest = [unit for unit in self.units[bucket] if unit not in parts]
+        self.units[bucket] = [*rest, whole] if (whole.left, whole.right) != (None, None) else rest
         self._changed(bucket)
 
     def loose(self, index: int) -> dict[int, list[int]]:
@@ -115,11 +125,13 @@ class Units:
                     found.setdefault(serial, []).append(bucket)
         return dict(sorted(found.items()))
 
-    def combine(self, index: int, parts: Mapping[int, Iterable[int]], whole: int) -> None:
-        """Segments of one input, by run and bucket, are now part of the run `whole`."""
+    def combine(self, index: int, parts: Mapping[int, Iterable[int]], whole: Run | None) -> None:
+        """Segments of one input, by run and bucket, are now part of the run `whole`, as far as anything is left."""
         taken = {(serial, bucket) for serial, buckets in parts.items() for bucket in buckets}
         for bucket in sorted({bucket for _, bucket in taken}):
-            units = [Unit(whole, None) if index == 0 else Unit(None, whole)]
+            units = []
+            if whole is not None and bucket in whole.places:
+                units.append(Unit(whole.id, None) if index == 0 else Unit(None, whole.id))
             for unit in self.units[bucket]:
                 if (unit[index], bucket) not in taken:
                     units.append(unit)
@@ -151,6 +163,7 @@ class Units:
     def _changed(self, bucket: int) -> None:
         for index in (0, 1):
             self._extents.pop((index, bucket), None)
+            self.counts[index, bucket] = sum(segment.rows for segment in self.segments(index, bucket))
 
     def unmatched_pairs(self, bucket: int, resident: tuple[int, int] = (0, 0)) -> int:
         """Pairs of rows that have not met; `resident` rows count as one more unit."""
@@ -164,7 +177,6 @@ class Units:
     def release(self, bucket: int) -> None:
         """Nothing in a bucket is wanted any more."""
         self.units[bucket] = []
-        self.counts[:, bucket] = 0
         self._changed(bucket)
 
     @property

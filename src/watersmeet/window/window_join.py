@@ -63,7 +63,7 @@ class WindowJoin(BinaryJoin):
         columns = self.options.time_columns or (TIME, TIME)
         self.time_columns = dict(zip(self.names, columns, strict=True))
         self.event_time = self.options.time_columns is not None
-        self.emitter = BinaryEmitter(plan, self.accounts, self.metrics, times=self.time_columns)
+        self.emitter = BinaryEmitter(plan, self.accounts, self.metrics, beside=self.time_columns, distinct=False)
         self.clock = Clock(self.windows, self.options.lateness if self.event_time else 0)
         times = self.time_columns if self.event_time else None
         preserved = self.emitter.preserved

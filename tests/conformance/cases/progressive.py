@@ -1,9 +1,14 @@
 """The progressive joins under budgets so small that everything happens (all of them: `test_progressive_budgets`)."""
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.testing.arrivals import Row, Script
 from watersmeet.testing.cases import Case
+from watersmeet.testing.oracle import BinaryOracle
 
 
 def case(policy: str, memory_rows: int | None, idle_pages: int, **options: Any) -> Case:
@@ -34,3 +39,16 @@ CASES = [
     case("hmj", 10, 3),
     case("hmj", None, 3, memory=900, flush="largest"),
 ]
+
+
+def typed(how: str) -> list[Case]:
+    """A join type under budgets: what is owed comes late, so that only the whole answer is known."""
+
+    def whole(script: Script) -> Counter[Row]:
+        return sum(BinaryOracle(how).answer(script), Counter())
+
+    chosen = [case("rpj", 3, 4), case("rpj", None, 3, memory=900), case("xjoin", 10, 2), case("hmj", 10, 3)]
+    return [replace(one, name=f"{one.name}, {how}", how=how, oracle=whole) for one in chosen]
+
+
+CASES += [one for how in JOIN_TYPES if how != "inner" for one in typed(how)]

@@ -174,7 +174,9 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
         return [row for row, stays in zip(rows, mask, strict=True) if stays]
 
     thinned = [
-        replace(arrival, rows={name: dropped(number, name, list(rows)) for name, rows in arrival.rows.items()})
+        replace(
+            arrival, rows={name: dropped(number, name, list(rows)) for name, rows in arrival.rows.items()}, seen=None
+        )
         for number, arrival in enumerate(script)
     ]
     return sum(answer(thinned, window, lateness, False, lambda number, name: horizons[number, name]), Counter())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.columns.arrow import sort_by_hash
-from watersmeet.join.emitter import Emitter
+from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.progressive.disk_tasks import DiskTasks, choose_units
@@ -50,13 +50,19 @@ class Disk:
         self.stores = (stores[0], stores[1])
         self.units = Units(self.stores, 1)
         self.tasks = DiskTasks(
-            self.plan, Emitter(self.plan.output), self.buckets, self.stores, self.units, ExpectedResults(1), page_rows
+            self.plan,
+            BinaryEmitter(self.plan, Accounts(Metrics()), Metrics()),
+            self.buckets,
+            self.stores,
+            self.units,
+            ExpectedResults(1),
+            page_rows,
         )
 
     def flush(self, left: list[tuple[int, int]], right: list[tuple[int, int]], batch: int) -> None:
         """Rows of both inputs came and were flushed in one batch."""
         serials = [self._run(store, rows, batch) for store, rows in zip(self.stores, (left, right), strict=True)]
-        self.units.add_unit(0, Unit(*serials))
+        self.units.add_unit(0, Unit(*serials), batch)
 
     def _run(self, store: RowStore, rows: list[tuple[int, int]], batch: int) -> int | None:
         if not rows:
