@@ -195,6 +195,15 @@ def drop_null_keys(table: pa.Table) -> pa.Table:
     return table
 
 
+def rows_without_key(table: pa.Table) -> pa.Table:
+    """The other rows: those with a null among their key columns."""
+    missing = np.zeros(table.num_rows, np.bool_)
+    for name in key_names(table.schema):
+        if table.column(name).null_count:
+            missing |= pc.is_null(table.column(name)).to_numpy()
+    return table.filter(pa.array(missing)) if missing.any() else table.slice(0, 0)
+
+
 def data_bytes(table: pa.Table) -> int:
     """The bytes of a table's values: the same for the same rows in any order (Arrow's own count is not)."""
     return sum(_array_bytes(chunk) for column in table.columns for chunk in column.chunks)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import drop_null_keys, sort_by_hash, times_of
+from watersmeet.columns.arrow import drop_null_keys, rows_without_key, sort_by_hash, times_of
 from watersmeet.join.clock import Clock
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
@@ -52,6 +52,13 @@ class Prologue:
                 keyed = keyed.filter(pc.is_valid(column))
             self._count_late(name, keyed)
         return sort_by_hash(keyed) if in_order else keyed.combine_chunks()
+
+    def without_key(self, batch: Batch, name: str) -> pa.Table:
+        """The rows of an input that have a null in their key. They were sent apart, unless whoever drives the operator
+        does not tell them from the others."""
+        none = self.plan.input(name).schema.empty_table()
+        mixed = rows_without_key(batch.rows.get(name, none))
+        return pa.concat_tables([batch.null_rows.get(name, none), mixed]).combine_chunks()
 
     def _count_late(self, name: str, table: pa.Table) -> None:
         bound = self.clock.bound(name) if self.clock else None

@@ -37,6 +37,7 @@ from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.spark.control import declare_end, declared_ends
 from watersmeet.spark.failure import error as cause_of
+from watersmeet.spark.wire import numbered
 from watersmeet.state.directory import StateDir
 
 POLL_SECONDS = 0.25
@@ -283,24 +284,21 @@ def check_sink(loaded: LoadedPipeline) -> None:
 
 
 class Lags:
-    """What waits at the sources, and the rows that Spark's reports say they gave.
-
-    A report lists the sources in the order in which the join reads them: the control markers, the streams, the ticks.
-    """
+    """What waits at the sources, and the rows that Spark's reports say they gave."""
 
     def __init__(self, loaded: LoadedPipeline) -> None:
         wiring = loaded.pipeline.join.wiring
-        self._streams = list(dict.fromkeys([*wiring.sources().values(), *wiring.more_streams()]))
+        self._numbers = numbered([*wiring.sources().values(), *wiring.more_streams()])
         self._inputs = wiring.sources()
         self._reported: dict[str, str] = {}
         self._files: dict[str, FileLag] = {}
         self._newest = ""
         self._at = 0.0
         self._known: dict[str, str] = {}
-        for index, name in enumerate(self._streams):
+        for name, number in self._numbers.items():
             source = loaded.pipeline.sources[name]
             if has_file_lag(source.format, source.path, source.options, loaded.checkpoint):
-                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, index + 1)
+                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, number)
 
     def seen(self, report: Report) -> bool:
         """Whether a report was taken before."""
@@ -309,11 +307,12 @@ class Lags:
     def take(self, report: Report) -> int:
         """Note a report; returns the rows that came from the pipeline's streams."""
         self._newest = str(report["timestamp"])
-        streams = list(zip(self._streams, report["sources"][1:], strict=False))
-        for name, part in streams:
+        sources = report["sources"]
+        parts = {name: sources[number] for name, number in self._numbers.items() if number < len(sources)}
+        for name, part in parts.items():
             if (lag := reported_lag(part)) is not None:
                 self._reported[name] = lag
-        return sum(int(part["numInputRows"]) for _, part in streams)
+        return sum(int(part["numInputRows"]) for part in parts.values())
 
     def forget(self) -> None:
         """Look again the next time, however soon that is."""

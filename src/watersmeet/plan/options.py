@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
 from watersmeet.errors import OptionError
-from watersmeet.plan import JoinPlan
+from watersmeet.plan.join_plan import JoinPlan
 
 _SIZES = {
     "b": 1,

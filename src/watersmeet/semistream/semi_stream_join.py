@@ -19,9 +19,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import key_names
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import Emitter
 from watersmeet.join.operator import Batch, Operator, OperatorState
@@ -72,11 +70,12 @@ class SemiStreamJoin(Operator):
         self.batch = batch.number
         self.setting.delays = []
         current = self._current(batch)
+        if self.options.how == "left":
+            keyless = self.prologue.without_key(batch, STREAM)
+            yield from current.unmatched(keyless, np.arange(keyless.num_rows))
         rows = batch.rows.get(STREAM)
         if rows is not None and rows.num_rows:
             keyed = self.prologue.admit(batch, STREAM)
-            if keyed.num_rows < rows.num_rows and self.options.how == "left":
-                yield from current.unmatched(rows, _null_key_rows(rows))
             yield from current.arrive(keyed, batch.number)
             self.metrics.gauge("hit_share", self.metrics.counters.get("cache_hits", 0) / max(keyed.num_rows, 1))
         for generation in self._serving():
@@ -253,13 +252,6 @@ class SemiStreamJoin(Operator):
                 self.current = generation
             else:
                 self.warming = generation
-
-
-def _null_key_rows(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    missing = np.zeros(rows.num_rows, np.bool_)
-    for name in key_names(rows.schema):
-        missing |= pc.is_null(rows.column(name)).to_numpy()
-    return np.flatnonzero(missing)
 
 
 def _in_pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

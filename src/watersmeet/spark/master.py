@@ -62,7 +62,7 @@ def prepare_master(
     count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",
-        tuple(arrow_type(encoded_type(kind)) for kind in source.key_types),
+        tuple(arrow_type(encoded_type(kind)) for kind in _key_types(who, source)),
         tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
     )
     description = Description(
@@ -131,7 +131,7 @@ def _write(
     frame = source.frame.toDF(*columns)
     keys = [
         encoded(F.col(columns[i]), source.fields[i].dataType).cast(encoded_type(kind)).alias(key_name(n))
-        for n, (i, kind) in enumerate(zip(source.keys, source.key_types, strict=True))
+        for n, (i, kind) in enumerate(zip(source.keys, _key_types(who, source), strict=True))
     ]
     payload = [
         encoded(F.col(columns[i]), source.fields[i].dataType).alias(payload_name(n))
@@ -233,8 +233,12 @@ def _source(who: str, df: DataFrame, names: Sequence[str]) -> Source:
     source = Source("master", df, keys, [i for i in range(len(df.columns)) if i not in keys])
     for spec in source.fields:
         check_encodable(who, "master", spec)
-    source.key_types = [widest(kind) for kind in common_key_types(who, [source])]
+    _key_types(who, source)  # refused now if they cannot be keys
     return source
+
+
+def _key_types(who: str, source: Source) -> list[T.DataType]:
+    return [widest(kind) for kind in common_key_types(who, [source])]
 
 
 def widest(kind: T.DataType) -> T.DataType:

@@ -82,10 +82,11 @@ def semi_stream_join(
     _check_table(table, description, newest["layout"], options, [right for _, right in pairs])
 
     keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
-    left = Source(STREAM, stream, keys, [i for i in range(len(stream.columns)) if i not in keys])
+    outer = options.how == "left"
+    payload = [i for i in range(len(stream.columns)) if i not in keys]
+    left = Source(STREAM, stream, keys, payload, keep_null_keys=outer)
     right = _master_source(stream, description, [name for _, name in pairs])
     columns = binary_output(WHO, left, right, shared=shared)
-    outer = options.how == "left"
     frame = Binding(
         who=WHO,
         operator="semi_stream",
@@ -100,7 +101,6 @@ def semi_stream_join(
         state_dir=state_dir,
         partitions=description.partitions,
         tick=idle == "work",
-        keep_null_keys=outer,
         times=AT_ONCE if options.max_delay == 1 else {},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
