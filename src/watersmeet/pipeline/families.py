@@ -43,7 +43,6 @@ class ProgressiveWiring(BinaryWiring):
     """See `wm.progressive_join`."""
 
     OPTIONS = ProgressiveOptions
-    FILLED_IN = frozenset({"under_budget"})
     FUNCTION = "progressive_join"
     SUMMARY = "two streams that may stall: results from the first rows on, within a memory budget"
 
@@ -66,7 +65,6 @@ class WindowWiring(BinaryWiring):
 
     OPTIONS = WindowOptions
     FUNCTION = "window_join"
-    FILLED_IN = frozenset({"time_columns", "costs", "cores"})
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
     operator: Literal["window"]
@@ -103,7 +101,6 @@ class MultiwayWiring(PartitionedWiring):
 
     OPTIONS = MultiwayOptions
     FUNCTION = "multiway_join"
-    FILLED_IN = frozenset({"time"})
     SUMMARY = "two to sixteen streams on one key, in one operator without intermediate results"
 
     operator: Literal["multiway"]
@@ -209,12 +206,11 @@ class PunctuatedWiring(BinaryWiring):
         )
 
 
-class SemiStreamWiring(Wiring):
+class SemiStreamWiring(PartitionedWiring):
     """See `wm.semi_stream_join`."""
 
     OPTIONS = SemiStreamOptions
     FUNCTION = "semi_stream_join"
-    FILLED_IN = frozenset({"master", "path", "version"})
     SUMMARY = "a fast stream against a large table, with a cache of hot rows"
 
     operator: Literal["semi-stream"]
@@ -261,6 +257,7 @@ class SemiStreamWiring(Wiring):
             on=python_keys(self.on),
             state_dir=site.state_dir,
             idle=self.idle,
+            partitions=self.partitions,
             **options,
         )
 

@@ -42,7 +42,6 @@ class Wiring(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     OPTIONS: ClassVar[type[Options]]
-    FILLED_IN: ClassVar[frozenset[str]] = frozenset()  # options that follow from the wiring or from the machine
     SUMMARY: ClassVar[str]
     FUNCTION: ClassVar[str]  # the public function that builds the join
 
@@ -72,7 +71,7 @@ class Wiring(BaseModel):
         return frozenset()
 
     def filled_in(self) -> dict[str, Any]:
-        """Values for the options in `FILLED_IN`, good enough to check the others with."""
+        """Values for internal options that have no default, good enough to check the others with."""
         return {}
 
     def estimates(self, options: Options, site: Site) -> list[str]:
@@ -82,7 +81,7 @@ class Wiring(BaseModel):
     @classmethod
     def option_names(cls) -> list[str]:
         """The options a pipeline file may give."""
-        return [name for name in cls.OPTIONS.model_fields if name not in cls.FILLED_IN and name not in cls.model_fields]
+        return [name for name in cls.OPTIONS.offered() if name not in cls.model_fields]
 
 
 class PartitionedWiring(Wiring):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 
 from watersmeet.plan.options import Options, checked_path, known_names
-from watersmeet.progressive.options import UNLIMITED, Flush, Policy, ProgressiveOptions
+from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
@@ -27,9 +28,9 @@ def progressive_join(
     state_dir: str | os.PathLike[str],
     *,
     memory: str | int | None = None,
-    policy: Policy = "rpj",
+    policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
     flush: Flush | None = None,
-    idle_after: str | int = "1 s",
+    idle_after: str | timedelta = "1 s",
     buckets: int = 20,
     partitions: int | None = None,
     **tuning: Any,
@@ -48,8 +49,8 @@ def progressive_join(
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed at a restart, but not added or taken away.
-        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), its variants
-            `"rpj-md"` and `"rpj-dd"`, `"xjoin"` or `"hmj"`. Never changes the answer.
+        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
+            `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
             `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
         idle_after: How long both inputs must be silent before idle batches work on what is on disk.
@@ -57,7 +58,7 @@ def progressive_join(
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         **tuning: The other fields of `ProgressiveOptions`: `idle_pages`, `page_rows`, `flush_share`, `fan_in`, `decay`,
-            `combine_runs`, `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
+            `combine_runs`, `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`.
 
     >>> import watersmeet as wm
     >>> joined = wm.progressive_join(
@@ -66,10 +67,33 @@ def progressive_join(
     >>> joined.writeStream.format("parquet").option("checkpointLocation", "checkpoints/orders")  # doctest: +SKIP
     """
     state_dir = checked_path(WHO, "state_dir", state_dir)
-    given = {"memory": memory, "policy": policy, "flush": flush, "idle_after": idle_after, "buckets": buckets, **tuning}
-    if "under_budget" not in given:  # the state tells, not the user
-        given["under_budget"] = recorded_operator(StateDir(state_dir)) not in (None, UNLIMITED)
-    options = ProgressiveOptions.checked(WHO, **given)
+    options = ProgressiveOptions.checked(
+        WHO,
+        {"under_budget": began_under_budget(state_dir)},
+        memory=memory,
+        policy=policy,
+        flush=flush,
+        idle_after=idle_after,
+        buckets=buckets,
+        **tuning,
+    )
+    return join(left, right, on, state_dir, options, partitions)
+
+
+def began_under_budget(state_dir: str) -> bool:
+    """Whether the state was begun with a budget."""
+    return recorded_operator(StateDir(state_dir)) not in (None, UNLIMITED)
+
+
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str | tuple[str, str]],
+    state_dir: str,
+    options: ProgressiveOptions,
+    partitions: int | None = None,
+) -> DataFrame:
+    """The join with any options there are, those for experiments included."""
     operator = options.operator
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from watersmeet.errors import PlanError
+from watersmeet.errors import OptionError, PlanError
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
@@ -41,17 +41,30 @@ def semi_stream_join(
     on_overload: Literal["wait", "raise"] = "wait",
     idle: Literal["work", "sleep"] = "work",
     idle_chunks: int = 16,
+    partitions: int | None = None,
 ) -> DataFrame:
     """Equi-join of a streaming DataFrame with a master table that need not fit in memory; many-to-many, exactly once.
 
-    `master` is the path of a table written by `prepare_master`, or a batch DataFrame, which is prepared into the state
-    directory the first time. `on` is a column name, a list of names, or pairs `("stream_name", "master_name")`; the
-    output has the columns of `stream.join(master, on, how)`.
+    Rows whose key is cached are answered at once. The others wait for their part of the table to be read.
 
-    Rows whose key is cached are answered at once. The others wait at most `max_delay` micro-batches for their part of
-    the table to be read (1: they never wait). Waiting rows and cache share `memory`; a stream too fast for it makes the
-    join read more per batch, or fail with `on_overload="raise"`. While the stream is silent, `idle="work"` runs a batch
-    every second so that waiting rows finish; `"sleep"` leaves them until more data comes or the input is ended.
+    Args:
+        stream: A streaming DataFrame.
+        master: The path of a table written by `prepare_master`, or a batch DataFrame, which is prepared into the state
+            directory the first time.
+        on: A column name, a list of names, or pairs of names `("stream_name", "master_name")`; the output has the
+            columns of `stream.join(master, on, how)`.
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
+        policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
+            order, with and without a cache). Never changes the answer.
+        how: `"inner"`, or `"left"` to emit stream rows without a partner too.
+        max_delay: Micro-batches after which a row is finished; 1: no row waits.
+        switching_factor: How much dearer waiting must be before a key is cached.
+        on_overload: When the stream is too fast for the memory: `"wait"` reads more per batch, `"raise"` fails.
+        idle: While the stream is silent, `"work"` runs a batch every second so that waiting rows finish; `"sleep"`
+            leaves them until more data comes or the input is ended.
+        idle_chunks: Chunks read in addition while the stream is silent.
+        partitions: Key partitions. They are those of the table; give it for a DataFrame that is prepared here.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(parts, on="part_id", path="masters/parts")  # doctest: +SKIP
@@ -62,15 +75,21 @@ def semi_stream_join(
     pairs, shared = key_pairs(WHO, on)
     state_dir = checked_path(WHO, "state_dir", state_dir)
     home = StateDir(state_dir)
-    table = _table(master, [right for _, right in pairs], home)
+    table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
     description = Description(**newest["table"])
+    if partitions not in (None, description.partitions):
+        raise OptionError(
+            WHO,
+            expected=f"partitions = {description.partitions}, those of the master table",
+            found=repr(partitions),
+            hint="Leave it out, or prepare the table again with other partitions.",
+            option="partitions",
+        )
     path = table.directory.root if table.directory.is_local else table.directory.uri
     options = SemiStreamOptions.checked(
         WHO,
-        master=description.id,
-        path=path,
-        version=newest["version"],
+        {"master": description.id, "path": path, "version": newest["version"]},
         memory=memory,
         policy=policy,
         how=how,
@@ -109,7 +128,9 @@ def semi_stream_join(
     return frame
 
 
-def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir) -> MasterTable:
+def _table(
+    master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir, partitions: int | None
+) -> MasterTable:
     if not isinstance(master, DataFrame):
         return MasterTable(checked_path(WHO, "master", master))
     if master.isStreaming:
@@ -123,7 +144,7 @@ def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home
     path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
     table = MasterTable(path)
     if not table.versions():
-        prepare_master(master, keys, path)
+        prepare_master(master, keys, path, partitions=partitions)
     return table
 
 
