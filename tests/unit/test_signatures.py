@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from datetime import timedelta
 from typing import Any, get_args, get_type_hints
 
@@ -11,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import watersmeet as wm
+from watersmeet.errors import OptionError
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.reference import arguments, type_name
 from watersmeet.pipeline.wiring import Wiring
@@ -43,24 +43,22 @@ def function(family: type[Wiring]) -> Any:
 
 
 def parameters(family: type[Wiring]) -> dict[str, inspect.Parameter]:
-    return {
-        name: parameter
-        for name, parameter in inspect.signature(function(family)).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
+    return dict(inspect.signature(function(family)).parameters)
 
 
-def more(family: type[Wiring]) -> list[str]:
-    """The options that a docstring lists for `**tuning`."""
-    _, _, text = (inspect.getdoc(function(family)) or "").partition("**tuning: ")
-    listed, _, _ = text.partition("\n\n")
-    return re.findall(r"`(\w+)`", listed.replace("`ProgressiveOptions`", ""))
+@pytest.mark.parametrize("name", [name for name in wm.__all__ if inspect.isfunction(getattr(wm, name))])
+def test_an_unknown_parameter_is_an_option_error(name: str) -> None:
+    with pytest.raises(OptionError, match="found parameter 'state_dri'") as caught:
+        getattr(wm, name)(state_dri="x")
+    assert caught.value.option == "state_dri"
+    has_one = "state_dir" in inspect.signature(getattr(wm, name)).parameters
+    assert ("Did you mean 'state_dir'?" in str(caught.value)) is has_one
 
 
 @EVERY
 def test_a_function_has_the_options_of_its_model_and_no_others(family: type[Wiring]) -> None:
     offered = set(family.OPTIONS.offered())
-    assert set(parameters(family)) - (WIRING - offered) | set(more(family)) == offered
+    assert set(parameters(family)) - (WIRING - offered) == offered
     assert "partitions" in parameters(family)
 
 

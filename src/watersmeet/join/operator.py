@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.errors import BrokenPromiseError
+from watersmeet.errors import EndedInputError
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
@@ -138,7 +138,7 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
         operator.accounts.arrive(name, arrived)
         operator.accounts.leave(name, "null_key", apart)
         if arrived and operator.has_ended(name):
-            raise BrokenPromiseError(
+            raise EndedInputError(
                 f"input {name!r}",
                 expected=f"no rows after its end in batch {operator.ended[name]}",
                 found=f"{arrived} rows in batch {batch.number}",

@@ -34,6 +34,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.spark.schema import comparable_name
 from watersmeet.state.directory import StateDir
 from watersmeet.window.explain import explain_state
 from watersmeet.window.options import WindowOptions
@@ -295,9 +296,11 @@ class SemiStreamWiring(PartitionedWiring):
 
 def empty_frame(session: SparkSession, schema: StructType, keys: Sequence[str]) -> DataFrame:
     """A DataFrame without rows whose emptiness Spark does not know, so that it plans as for a table with rows."""
-    wanted = {key.lower() for key in keys}
+    wanted = {comparable_name(session, key) for key in keys}
     columns = [
-        (F.col("id").cast("string") if field.name.lower() in wanted else F.lit(None)).cast(field.dataType)
+        (F.col("id").cast("string") if comparable_name(session, field.name) in wanted else F.lit(None)).cast(
+            field.dataType
+        )
         for field in schema.fields
     ]
     named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]

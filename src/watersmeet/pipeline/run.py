@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.errors import BrokenPromiseError, WatersmeetError, without_line
+from watersmeet.errors import EndedInputError, WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
@@ -255,14 +255,20 @@ class Run:
             found=first_lines(exception),
             hint="Starting it again goes on where it stopped.",
         )
-        after_end = isinstance(said, BrokenPromiseError) and "after its end" in said.expected
-        hint = self._start_over() if after_end and self._ended_by_pipeline() else said.hint
+        is_over = isinstance(said, EndedInputError) and self._ended_by_pipeline()
+        hint = self._start_over() if is_over else said.hint
 
         def redact(text: str) -> str:
             return self.loaded.secrets.redact(self.names.in_text(text))
 
         failure = RunFailedError(
-            redact(said.who), expected=redact(said.expected), found=redact(said.found), hint=redact(hint)
+            redact(said.who),
+            expected=redact(said.expected),
+            found=redact(said.found),
+            hint=redact(hint),
+            option=said.option,
+            column=said.column,
+            input=None if said.input is None else self.names[said.input],
         )
         failure.detail = redact(without_line(str(exception)))
         return failure

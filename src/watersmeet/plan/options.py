@@ -137,10 +137,7 @@ Duration = Annotated[int, BeforeValidator(written_duration)]
 
 def known_names(function: Callable[P, R]) -> Callable[P, R]:
     """Make an unknown keyword of a public function an `OptionError` that knows the nearest name."""
-    parameters = inspect.signature(function).parameters
-    names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-    if len(names) < len(parameters):  # the others are options, which their model knows
-        return function
+    names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:

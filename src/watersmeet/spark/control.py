@@ -13,7 +13,7 @@ import os
 import uuid
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.options import checked_path
+from watersmeet.plan.options import checked_path, known_names
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import require_join
 
@@ -23,6 +23,7 @@ CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 MAX_SIGNAL = 2**27
 
 
+@known_names
 def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
     """Declare an input of a join complete: no more rows will come on it.
 

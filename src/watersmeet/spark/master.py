@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
 from watersmeet.plan import InputSpec
-from watersmeet.plan.options import check_choice, checked_path
+from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
@@ -32,6 +32,7 @@ from watersmeet.state.directory import StateDir
 SPARK_HASH = "xxhash64"
 
 
+@known_names
 def prepare_master(
     df: DataFrame,
     on: str | Sequence[str],
@@ -78,6 +79,7 @@ def prepare_master(
     return _write(who, source, description, where, chunk_rows, layout, first=True)
 
 
+@known_names
 def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
     """Write a DataFrame as the next version of a master table and tell the joins that read it; returns its number.
 

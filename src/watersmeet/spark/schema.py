@@ -180,7 +180,7 @@ def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
         return [(str(item), str(item)) for item in items], True
     if items and all(isinstance(item, tuple) and len(item) == 2 and _are_text(item) for item in items):
         return [(str(item[0]), str(item[1])) for item in items], False
-    raise ColumnError(
+    raise OptionError(
         who,
         expected="on = a column name, a list of names, or pairs (left name, right name)",
         found=repr(on),

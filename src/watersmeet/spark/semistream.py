@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from watersmeet.errors import OptionError, PlanError
@@ -19,7 +19,14 @@ from watersmeet.spark.control import send_signal
 from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
 from watersmeet.spark.output import binary_output
-from watersmeet.spark.schema import Source, check_streaming, common_key_types, find_column, key_pairs
+from watersmeet.spark.schema import (
+    Source,
+    check_streaming,
+    common_key_types,
+    comparable_name,
+    find_column,
+    key_pairs,
+)
 from watersmeet.state.directory import StateDir
 
 WHO = "semi_stream_join"
@@ -98,7 +105,7 @@ def semi_stream_join(
         on_overload=on_overload,
         idle_chunks=idle_chunks,
     )
-    _check_table(table, description, newest["layout"], options, [right for _, right in pairs])
+    _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
 
     keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
     outer = options.how == "left"
@@ -149,7 +156,12 @@ def _table(
 
 
 def _check_table(
-    table: MasterTable, description: Description, layout: str, options: SemiStreamOptions, keys: Sequence[str]
+    spark: SparkSession,
+    table: MasterTable,
+    description: Description,
+    layout: str,
+    options: SemiStreamOptions,
+    keys: Sequence[str],
 ) -> None:
     where = f"{WHO}, master table {table.directory.uri}"
     if description.hash != SPARK_HASH:
@@ -159,7 +171,8 @@ def _check_table(
             found=f"one whose keys are hashed by {description.hash}",
             hint="Prepare the table with Spark.",
         )
-    if [name.lower() for name in keys] != [name.lower() for name in description.keys]:
+    wanted, prepared = ([comparable_name(spark, name) for name in names] for names in (keys, description.keys))
+    if wanted != prepared:
         raise PlanError(
             where,
             expected=f"a join on {', '.join(description.keys)}, which the table was prepared for",

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
 
-from watersmeet.plan.options import Options
+from watersmeet.plan.options import Options, known_names
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -43,6 +43,7 @@ def default_partitions(session: SparkSession) -> int:
     return max(1, int(configured) if configured else session.sparkContext.defaultParallelism)
 
 
+@known_names
 def local_session(
     app_name: str = "watersmeet",
     cores: int | None = None,

@@ -169,6 +169,7 @@ class _ExplainOptions(Options):
     trigger: _Length
 
 
+@known_names
 def explain_window_join(
     state_dir: str | os.PathLike[str] | None = None,
     *,

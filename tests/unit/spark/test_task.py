@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
-from watersmeet.errors import BrokenPromiseError, StateMismatchError
+from watersmeet.engine.registry import build
+from watersmeet.errors import EndedInputError, StateMismatchError
 from watersmeet.join.operator import advance
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.spark.control import MAX_SIGNAL
@@ -84,7 +85,7 @@ def test_rows_without_a_key_are_counted_with_their_input() -> None:
     assert operator.metrics.counters["left.left.null_key"] == 1
     assert operator.metrics.counters["left.right.null_key"] == 3
     operator.ended = {"left": 3}
-    with pytest.raises(BrokenPromiseError, match="found 1 rows in batch 4"):
+    with pytest.raises(EndedInputError, match="found 1 rows in batch 4"):
         list(advance(operator, batch))
 
 
