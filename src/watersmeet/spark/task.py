@@ -58,7 +58,7 @@ class Position:
     batch: int
     partition: int
     query: str
-    session: str
+    run_id: str
     attempt: str
 
     @classmethod
@@ -78,7 +78,7 @@ class Position:
             batch=int(number),
             partition=context.partitionId(),
             query=str(context.getLocalProperty("sql.streaming.queryId")),
-            session=str(context.getLocalProperty("spark.jobGroup.id")),
+            run_id=str(context.getLocalProperty("spark.jobGroup.id")),
             attempt=str(context.taskAttemptId()),
         )
 
@@ -104,7 +104,7 @@ def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         position.partition,
         batch,
         query=position.query,
-        session=position.session,
+        run_id=position.run_id,
         attempt=position.attempt,
         join=job.join,
     )
