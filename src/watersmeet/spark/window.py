@@ -18,6 +18,7 @@ from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, find_column, key_pairs
+from watersmeet.spark.session import parallelism
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.explain import Explanation, explain_rates, explain_state
@@ -96,7 +97,7 @@ def window_join(
     filled_in = {
         "time_columns": None if options.time is None else _time_columns(sources, options.time),
         "costs": _spark_costs() if options.algorithm == "auto" else None,
-        "cores": left.sparkSession.sparkContext.defaultParallelism if estimated else None,
+        "cores": parallelism(left.sparkSession) if estimated else None,
     }
     options = options.model_copy(update=filled_in)
     return Binding(

@@ -263,7 +263,9 @@ class Wire:
     def union(self, control: DataFrame, ticks: DataFrame | None) -> DataFrame:
         """All streams in their order: the control markers, the sources, the ticks. Spark numbers the sources of a query
         by it (see `numbered`)."""
-        return reduce(DataFrame.unionByName, [control, *self.streams(), *([] if ticks is None else [ticks])])
+        return reduce(
+            lambda one, other: one.unionByName(other), [control, *self.streams(), *([] if ticks is None else [ticks])]
+        )
 
     def streams(self) -> list[DataFrame]:
         """The rows of the sources, as they travel."""
