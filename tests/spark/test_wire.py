@@ -61,7 +61,7 @@ def round_trip(spark: SparkSession, sources: list[Source], partitions: int = 4) 
     )
     plan = JoinPlan("symmetric", specs, (), partitions=partitions)
     wire = Wire(plan, sources, key_types, clock=False)
-    job = Job.from_json(Job("test", wm.__version__, "id", "unused", plan, wire.layout, []).to_json())
+    job = Job.from_json(Job("test", "id", "unused", plan, wire.layout, []).to_json())
     union = reduce(DataFrame.unionByName, wire.streams()).toArrow().combine_chunks()
     return job.batch(0, union), union, job
 

@@ -21,7 +21,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-import watersmeet
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -100,7 +99,6 @@ class Binding:
     def _job(self, directory: StateDir, plan: JoinPlan, wire: Wire) -> Job:
         return Job(
             who=self.who,
-            release=watersmeet.__version__,
             join=uuid.uuid4().hex,
             state_dir=directory.root if directory.is_local else directory.uri,
             plan=plan,

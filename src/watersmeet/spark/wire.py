@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from functools import reduce
 from operator import and_
@@ -109,12 +109,12 @@ class Job:
     """What a task must know beside its rows. It travels as JSON."""
 
     who: str
-    release: str
     join: str
     state_dir: str
     plan: JoinPlan
     layout: Layout
     required: Sequence[bool]  # by output column, whether it is never null
+    release: str = field(default_factory=lambda: watersmeet.__version__)
 
     def to_json(self) -> str:
         """The job as text."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-import watersmeet
 from watersmeet.engine.registry import build
 from watersmeet.errors import EndedInputError, StateMismatchError
 from watersmeet.join.operator import advance
@@ -32,7 +31,7 @@ LAYOUT = Layout(rows={"left": [0, 1], "right": [0]}, punctuations={"left": []})
 
 
 def job(plan: JoinPlan = PLAN) -> Job:
-    return Job("join", watersmeet.__version__, "id", "unused", plan, LAYOUT, [])
+    return Job("join", "id", "unused", plan, LAYOUT, [])
 
 
 def union(*rows: tuple[int, int, int | None, str | None, int | None]) -> pa.Table:
@@ -128,7 +127,7 @@ def test_codes_are_told_apart_and_fit_an_int(number: int) -> None:
 
 
 def test_a_job_survives_its_journey() -> None:
-    sent = Job("join", watersmeet.__version__, "id", "s3://b/ü\"'", PLAN, LAYOUT, [True, False])
+    sent = Job("join", "id", "s3://b/ü\"'", PLAN, LAYOUT, [True, False])
     assert Job.from_json(sent.to_json()) == sent
 
 
