@@ -14,6 +14,7 @@ declared is final, and the markers say that it was the pipeline: a later run wit
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.spark.control import declare_end, declared_ends
 from watersmeet.spark.failure import error as cause_of
+from watersmeet.spark.plans import is_classic
 from watersmeet.spark.wire import numbered
 from watersmeet.state.directory import StateDir
 
@@ -84,9 +86,15 @@ def run(
         RunLock(loaded.state_dir) as lock,
         display or make_display("plain", loaded.secrets.redact) as shown,
     ):
-        java: Any = session.sparkContext._jvm
-        lock.record(int(java.java.lang.ProcessHandle.current().pid()))
+        lock.record(_spark_process(session))
         return Run(loaded, session, shown, stop or threading.Event()).outcome()
+
+
+def _spark_process(session: Any) -> int:
+    """The process whose end would end the query: that of Spark's driver, or this one if it is elsewhere."""
+    if not is_classic(session):
+        return os.getpid()
+    return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
 class Run:

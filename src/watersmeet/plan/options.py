@@ -197,8 +197,10 @@ class Options(BaseModel):
     @classmethod
     def _is_offered(cls, value: Any, info: ValidationInfo) -> Any:
         name = info.field_name or ""
-        if info.context == WRITTEN and name in cls.LAB and value not in (offered := cls.offered_values(name)):
-            raise ValueError(f"Input should be {', '.join(map(repr, offered[:-1]))} or {offered[-1]!r}")
+        if info.context == WRITTEN and name in cls.LAB:
+            offered = cls.offered_values(name)
+            if not isinstance(value, str) or value not in offered:
+                raise ValueError(f"Input should be {', '.join(map(repr, offered[:-1]))} or {offered[-1]!r}")
         return value
 
     @classmethod

@@ -85,7 +85,7 @@ def semi_stream_join(
     table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
     description = Description(**newest["table"])
-    if partitions not in (None, description.partitions):
+    if partitions is not None and (type(partitions) is not int or partitions != description.partitions):
         raise OptionError(
             WHO,
             expected=f"partitions = {description.partitions}, those of the master table",
