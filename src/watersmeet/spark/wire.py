@@ -71,7 +71,7 @@ class Kind(IntEnum):
     """Only makes a batch happen."""
 
 
-KINDS = 8
+KINDS = 8  # a power of two, so that a kind is the low bits of a code
 
 
 def code(kind: Kind, number: int = 0) -> int:
@@ -195,7 +195,7 @@ class _Apart:
 
     @classmethod
     def of_codes(cls, codes: npt.NDArray[np.int32]) -> _Apart:
-        places = np.flatnonzero(codes % KINDS != Kind.ROW)
+        places = np.flatnonzero(codes & (KINDS - 1))  # all but `ROW`
         return cls(places, codes[places] % KINDS, codes[places] // KINDS)
 
     def rows(self, kind: Kind, number: int) -> Indices:
