@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.spark.progressive import join
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
@@ -122,17 +123,11 @@ def run(
     """One run to the end; returns its batches, the last of which cleans up. Without idle pages there are no stalls."""
     for name in ("left", "right"):
         (folder / name).mkdir(parents=True)
-    joined = wm.progressive_join(
-        h.stream(spark, folder / "left", "k long, a long"),
-        h.stream(spark, folder / "right", "k long, b long"),
-        on="k",
-        state_dir=folder / "state",
-        policy=policy,
-        memory_rows=memory_rows,
-        page_rows=100,
-        idle_after=IDLE_AFTER,
-        idle_pages=idle_pages,
+    options = ProgressiveOptions(
+        policy=policy, memory_rows=memory_rows, page_rows=100, idle_after=IDLE_AFTER, idle_pages=idle_pages
     )
+    left, right = (h.stream(spark, folder / name, f"k long, {name[0]} long") for name in ("left", "right"))
+    joined = join(left, right, "k", str(folder / "state"), options)
     query = joined.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
     progress = Progress(folder / "state")
     for _ in feed(source, folder, progress):

@@ -15,6 +15,7 @@
         CorruptStateError      a state file is damaged
         BusyError              another run of the same pipeline is under way
       BrokenPromiseError       a source sent what it had promised not to send
+        EndedInputError        rows came on an input that was declared ended
       OverloadError            a stream is faster than the join's memory allows
       FanOutError              a batch would give more results than the join may build
       WorkerSetupError         a Spark worker cannot run the join
@@ -162,6 +163,10 @@ class CorruptStateError(StateError):
 
 class BrokenPromiseError(WatersmeetError):
     """A source sent rows that it had promised not to send."""
+
+
+class EndedInputError(BrokenPromiseError):
+    """Rows came on an input that was declared ended."""
 
 
 class FanOutError(WatersmeetError):

@@ -95,7 +95,7 @@ def undisturbed(index: int, script: int) -> Undisturbed:
     for batch in made.batches:
         fate = Fate()
         directory = FaultyMemoryDir(live, fate)
-        results = run_batch(plan, directory, 0, batch, query=QUERY, session=f"quiet-{batch.number}")
+        results = run_batch(plan, directory, 0, batch, query=QUERY, run_id=f"quiet-{batch.number}")
         made.rows.append(rows_of(results))
         made.digests.append(PartitionStore(MemoryDir(live), 0).manifest(batch.number).digest)
         made.fates.append(fate)
@@ -130,7 +130,7 @@ class Attempt:
 
     schedule: Schedule
     number: int
-    session: str
+    run_id: str
     name: str
     fate: Fate
     rows: Counter[Row] | None = None
@@ -143,8 +143,8 @@ class Attempt:
         directory = self.schedule.world.seen_by(self.fate)
         try:
             results = run_batch(
-                base.plan, directory, 0, base.batches[self.number], query=QUERY, session=self.session,
-                attempt=self.name, join=f"join-{self.session}",
+                base.plan, directory, 0, base.batches[self.number], query=QUERY, run_id=self.run_id,
+                attempt=self.name, join=f"join-{self.run_id}",
             )  # fmt: skip
             self.rows = rows_of(results)
         except Crash:
@@ -184,8 +184,8 @@ class Schedule:
         length = rng.choices((1, 2, BATCHES), (36, 3, 1))[0]
         self.last = min(self.first + length, BATCHES) - 1
         self.attempts = itertools.count()
-        self.sessions = itertools.count()
-        self.session = self.new_session()
+        self.runs = itertools.count()
+        self.run_id = self.new_run()
         self.zombies: list[tuple[int, Attempt]] = []  # the batch before whose end each goes on
         self.log: list[str] = []
 
@@ -220,7 +220,7 @@ class Schedule:
             if rng.random() < 0.3:
                 self.complete(number)
         if rng.random() < 0.1:  # the commit of the state was the last thing Spark's driver saw
-            self.session = self.new_session()
+            self.run_id = self.new_run()
             self.complete(number)
 
     def die(self, number: int) -> None:
@@ -256,7 +256,7 @@ class Schedule:
 
     def perhaps_restart(self) -> None:
         if self.rng.random() < 0.3:
-            self.session = self.new_session()
+            self.run_id = self.new_run()
 
     def complete(self, number: int) -> None:
         """An attempt that nothing happens to: it must succeed."""
@@ -311,14 +311,14 @@ class Schedule:
             assert found == (entry.length, entry.checksum), self.tell(f"{name} is damaged")
 
     def attempt(self, number: int, fate: Fate) -> Attempt:
-        return Attempt(self, number, self.session, f"a{next(self.attempts)}", fate)
+        return Attempt(self, number, self.run_id, f"a{next(self.attempts)}", fate)
 
-    def new_session(self) -> str:
-        return f"session-{next(self.sessions)}"
+    def new_run(self) -> str:
+        return f"run-{next(self.runs)}"
 
     def note(self, attempt: Attempt, what: str) -> None:
         outcome = "" if attempt.rows is None else f", {sum(attempt.rows.values())} rows"
-        self.log.append(f"batch {attempt.number}, {attempt.session}, attempt {attempt.name} {what}{outcome}")
+        self.log.append(f"batch {attempt.number}, {attempt.run_id}, attempt {attempt.name} {what}{outcome}")
 
     def tell(self, what: str) -> str:
         """A failure with everything that led to it."""

@@ -78,7 +78,7 @@ class World:
         found: Counter[Row] = Counter()
         for number in range(DONE, len(self.script)):
             batch = batch_of(plan, number, self.script[number])
-            found += rows_of(run_batch(plan, directory, 0, batch, session=f"restarted-{number}"))
+            found += rows_of(run_batch(plan, directory, 0, batch, run_id=f"restarted-{number}"))
         return found
 
     def kinds(self) -> dict[str, list[str]]:

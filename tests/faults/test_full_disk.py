@@ -105,7 +105,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def advance(disk: Disk, number: int, attempt: str) -> Counter[Any]:
     batch = batch_of(PLAN, number, SCRIPT[number])
-    return rows_of(run_batch(PLAN, disk.directory, 0, batch, session=attempt, attempt=attempt))
+    return rows_of(run_batch(PLAN, disk.directory, 0, batch, run_id=attempt, attempt=attempt))
 
 
 def run_to_the_end(disk: Disk, number: int, found: Counter[Any]) -> None:

@@ -123,7 +123,7 @@ def test_restarts_repeated_batches_and_ends(streams: Streams) -> None:
     with pytest.raises(StreamingQueryException) as error:
         streams.run()
     assert (
-        "BrokenPromiseError: progressive_join, input 'left': expected no rows after its end in batch 3, found "
+        "EndedInputError: progressive_join, input 'left': expected no rows after its end in batch 3, found "
         in root_of(error)
     )
     assert "Call end_input only when the source is complete; this batch is not committed." in root_of(error)

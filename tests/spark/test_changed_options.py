@@ -81,7 +81,6 @@ class Family:
     options: type[Options]
     one: dict[str, Any]
     other: dict[str, Any]
-    filled_in: frozenset[str] = frozenset()  # not the user's
 
 
 FAMILIES = {
@@ -90,21 +89,16 @@ FAMILIES = {
         ProgressiveOptions,
         {"memory": "1 MB"},
         {
-            "memory_rows": 30, "flush": "all", "flush_share": 0.5, "page_rows": 16, "idle_after": "0 s",
+            "memory": "4 KB", "flush": "all", "flush_share": 0.5, "page_rows": 16, "idle_after": "0 s",
             "idle_pages": 4, "fan_in": 3, "random_page_cost": 2.0, "sequential_page_cost": 3.0, "decay": 0.1,
             "distinct_keys": 10, "combine_runs": 3,
         },
-        frozenset({"under_budget"}),
     ),
     "window": Family(
         window,
         WindowOptions,
         {},
-        {
-            "algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB", "shedding": "rate",
-            "memory_split": "equal",
-        },
-        frozenset({"costs", "cores"}),
+        {"algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB"},
     ),
     "multiway": Family(multiway, MultiwayOptions, {}, {"driver": "timestamp", "slices": 3, "max_results": 10_000}),
     "punctuated": Family(
@@ -124,7 +118,6 @@ FAMILIES = {
             "idle": "work", "memory": "1 MB", "max_delay": 3, "switching_factor": 2.0, "on_overload": "raise",
             "idle_chunks": 2,
         },
-        frozenset({"path", "version"}),
     ),
 }  # fmt: skip
 
@@ -133,7 +126,9 @@ FAMILIES = {
 def test_all_that_may_change_changes_both_ways(spark: SparkSession, tmp_path: Path, name: str) -> None:
     family, streams = FAMILIES[name], Streams(spark, tmp_path)
     changed = set(family.one) ^ set(family.other) | {k for k in family.one if family.one[k] != family.other.get(k)}
-    assert family.options.TUNING - family.filled_in <= changed | {"scheduling"}  # needs no ticks, and goal sets it
+    assert (
+        changed | {"scheduling"} >= family.options.TUNING - family.options.INTERNAL
+    )  # needs no ticks, and goal sets it
     for options in (family.one, family.other, family.one, family.other):
         streams.send()
         run(family.build(streams, **options), tmp_path)
@@ -149,7 +144,7 @@ def test_all_that_may_change_changes_both_ways(spark: SparkSession, tmp_path: Pa
 def test_a_budget_may_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     """From none to one so small that rows must go to disk, to none again, and back; then both inputs end."""
     streams = Streams(spark, tmp_path)
-    for options in ({}, {"memory_rows": 20, "page_rows": 8}, {}, {"memory_rows": 30, "page_rows": 8}):
+    for options in ({}, {"memory": "1 KB", "page_rows": 8}, {}, {"memory": "1500 B", "page_rows": 8}):
         streams.send()
         run(progressive(streams, **options), tmp_path)
     assert wm.read_state(spark, streams.state).where("tier = 'spilled'").count()

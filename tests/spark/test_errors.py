@@ -99,7 +99,7 @@ def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: Spa
         "progressive_join: expected different names for all columns of the output, found left.order_id, right.order_id."
     )
     for wrong in ([], [("a",)], [1]):
-        assert message(ColumnError, joined(left, right, wrong)) == (
+        assert message(OptionError, joined(left, right, wrong)) == (
             "progressive_join: expected on = a column name, a list of names, or pairs (left name, right name), found "
             f"{wrong!r}. Write for example on='id', on=['a', 'b'] or on=[('order_id', 'id')]."
         )

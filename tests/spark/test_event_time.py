@@ -167,7 +167,7 @@ def test_without_a_bound_the_user_declares_the_watermark_of_the_output(ads: Ads,
 def test_pairs_that_come_off_the_disk_at_the_end_are_not_late(ads: Ads, spark: SparkSession, tmp_path: Path) -> None:
     own = Ads(spark, tmp_path)
     left, right = own.inputs()
-    joined = wm.progressive_join(left, right, "k", tmp_path / "state", memory_rows=40, page_rows=10)
+    joined = wm.progressive_join(left, right, "k", tmp_path / "state", memory="2 KB", page_rows=10)
     watermarked = joined.withWatermark("shown_at", "1 hour")
     assert own.counts(watermarked) == {}
     own.close()

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
-from watersmeet.plan.options import Options
-from watersmeet.spark.binding import Binding
-from watersmeet.spark.control import FIRST_NULL_KEY
-from watersmeet.spark.schema import Slots, Source
 
 
 def accounts(spark: SparkSession, state: Path) -> tuple[Counter[str], Counter[str], set[int]]:
@@ -81,17 +76,3 @@ def test_keys_of_two_columns_and_every_family(spark: SparkSession, tmp_path: Pat
             assert (came, null) == ({"stream": 30}, {"stream": 20})
         else:
             assert (came, null) == ({"left": 30, "right": 17}, {"left": 20, "right": 7})
-
-
-def test_rows_without_a_key_travel_without_payload(spark: SparkSession) -> None:
-    frame = spark.createDataFrame(
-        [(None, "x", "long text", {"a": 1}), (1, "x", "text", {"b": 2}), (1, None, "more", None)],
-        "k long, j string, a string, m map<string, int>",
-    )
-    source = Source("left", frame, [0, 1], [2, 3], key_types=[frame.schema[0].dataType, frame.schema[1].dataType])
-    binding = Binding("test", "symmetric", [source], [], Options(), "unused")
-    sent = binding._rows(0, source, Slots.assign([source]), 2, (0, 0)).collect()
-    assert [tuple(row)[2:] for row in sent] == [(None,) * 4, (1, "x", "text", {"b": 2}), (None,) * 4]
-    assert [row._input for row in sent] == [FIRST_NULL_KEY, 0, FIRST_NULL_KEY]
-    assert all(row._hash in (0, 1) for row in sent if row._input == FIRST_NULL_KEY)
-    assert sent[1]._hash == frame.where("a = 'text'").select(F.xxhash64("k", "j")).first()[0]

@@ -26,18 +26,18 @@ def run_batch(
     batch: Batch,
     *,
     query: str = "in-process",
-    session: str = "in-process",
+    run_id: str = "in-process",
     attempt: str = "0",
     join: str = "",
 ) -> Iterator[pa.Table]:
     """One batch of one partition: yields the results and leaves the next version behind."""
     started = perf_counter()
     store = PartitionStore(directory, partition)
-    before = store.load(batch.number, query, session, join)
+    before = store.load(batch.number, query, run_id, join)
     space = store.space(batch.number, attempt)
     operator = build(plan, space)
     if before.version >= 0:
-        resume(operator, store.state(before, session))
+        resume(operator, store.state(before, run_id))
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -60,7 +60,7 @@ def run_batch(
         version=batch.number,
         partition=partition,
         query=query,
-        session=session,
+        run_id=run_id,
         join=join,
         attempt=attempt,
         history=before.history,

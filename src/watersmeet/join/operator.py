@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.errors import BrokenPromiseError
+from watersmeet.errors import EndedInputError
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
@@ -41,8 +41,11 @@ class Batch:
     """What arrives in one micro-batch, for one key partition.
 
     `rows` and `punctuations` hold a table per input (an input may be missing); `time` is the batch's clock in
-    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch; `null_keys` says
-    how many rows of an input came without a key and are not in its table, because they match nothing.
+    microseconds, the same on every retry; `ended` names the inputs that are complete with this batch.
+
+    Rows with a null in their key match nothing. They are not in `rows` but apart: in `null_rows`, tables in the schema
+    of their input (the hash has no meaning), if the plan keeps them (`InputSpec.keep_null_keys`); of the others only
+    the number comes, in `null_keys`.
     """
 
     number: int
@@ -52,10 +55,11 @@ class Batch:
     ended: frozenset[str] = frozenset()
     signals: tuple[int, ...] = ()  # numbers sent to the join by `spark.control.send_signal`, in order
     null_keys: Mapping[str, int] = field(default_factory=dict)
+    null_rows: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no row came on any input: the sources of this partition are silent."""
+        """Whether no row with a key came on any input: the sources of this partition are silent."""
         return all(table.num_rows == 0 for table in self.rows.values())
 
 
@@ -128,11 +132,13 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     operator.metrics.reset()
     for name, table in batch.rows.items():
         apart = batch.null_keys.get(name, 0)
+        if name in batch.null_rows:
+            apart += batch.null_rows[name].num_rows
         arrived = operator.metrics.rows_in[name] = table.num_rows + apart
         operator.accounts.arrive(name, arrived)
         operator.accounts.leave(name, "null_key", apart)
         if arrived and operator.has_ended(name):
-            raise BrokenPromiseError(
+            raise EndedInputError(
                 f"input {name!r}",
                 expected=f"no rows after its end in batch {operator.ended[name]}",
                 found=f"{arrived} rows in batch {batch.number}",

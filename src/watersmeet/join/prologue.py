@@ -45,6 +45,9 @@ class Prologue:
 
     def admit(self, batch: Batch, name: str, *, in_order: bool = True) -> pa.Table:
         """The rows of an input that can match at all, sorted by hash unless they are wanted as they came."""
+        apart = batch.null_rows.get(name)
+        if apart is not None and name in self.preserved:
+            self._aside.append((name, "null_key", apart))
         table = batch.rows.get(name)
         if table is None or not table.num_rows:
             return self.plan.input(name).schema.empty_table()

@@ -21,6 +21,7 @@ class MultiwayOptions(Options):
     """
 
     TUNING: ClassVar[frozenset[str]] = frozenset({"driver", "slices", "max_results"})
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"time"})
 
     driver: DriverName = Field(
         "output_size",
@@ -40,7 +41,7 @@ class MultiwayOptions(Options):
     )
     time: dict[str, str] = Field(
         default_factory=dict,
-        description="The time column of each input; all inputs need one when there is a window.",
+        description="The time column of each input, under its internal name; all need one when there is a window.",
     )
     slices: int = Field(
         8,

@@ -20,6 +20,7 @@ from watersmeet.pipeline.connectors import advice
 from watersmeet.pipeline.names import InputNames
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 from watersmeet.pipeline.wiring import Site
+from watersmeet.spark.plans import is_classic
 from watersmeet.spark.schema import find_column
 
 
@@ -158,7 +159,9 @@ def _sink(found: Findings, session: SparkSession, sink: SinkConfig, result: Data
 
 
 def _find_connector(found: Findings, session: SparkSession, name: str, place: Path) -> None:
-    """Fail now, and not when the query starts, if Spark has no connector of this name."""
+    """Fail now, and not when the query starts, if Spark has no connector of this name. Connect cannot tell."""
+    if not is_classic(session):
+        return
     java: Any = session.sparkContext._jvm
     settings = session._jsparkSession.sessionState().conf()
     try:

@@ -34,6 +34,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.spark.schema import comparable_name
 from watersmeet.state.directory import StateDir
 from watersmeet.window.explain import explain_state
 from watersmeet.window.options import WindowOptions
@@ -43,7 +44,6 @@ class ProgressiveWiring(BinaryWiring):
     """See `wm.progressive_join`."""
 
     OPTIONS = ProgressiveOptions
-    FILLED_IN = frozenset({"under_budget"})
     FUNCTION = "progressive_join"
     SUMMARY = "two streams that may stall: results from the first rows on, within a memory budget"
 
@@ -66,7 +66,6 @@ class WindowWiring(BinaryWiring):
 
     OPTIONS = WindowOptions
     FUNCTION = "window_join"
-    FILLED_IN = frozenset({"time_columns", "costs", "cores"})
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
     operator: Literal["window"]
@@ -103,7 +102,6 @@ class MultiwayWiring(PartitionedWiring):
 
     OPTIONS = MultiwayOptions
     FUNCTION = "multiway_join"
-    FILLED_IN = frozenset({"time"})
     SUMMARY = "two to sixteen streams on one key, in one operator without intermediate results"
 
     operator: Literal["multiway"]
@@ -209,12 +207,11 @@ class PunctuatedWiring(BinaryWiring):
         )
 
 
-class SemiStreamWiring(Wiring):
+class SemiStreamWiring(PartitionedWiring):
     """See `wm.semi_stream_join`."""
 
     OPTIONS = SemiStreamOptions
     FUNCTION = "semi_stream_join"
-    FILLED_IN = frozenset({"master", "path", "version"})
     SUMMARY = "a fast stream against a large table, with a cache of hot rows"
 
     operator: Literal["semi-stream"]
@@ -261,6 +258,7 @@ class SemiStreamWiring(Wiring):
             on=python_keys(self.on),
             state_dir=site.state_dir,
             idle=self.idle,
+            partitions=self.partitions,
             **options,
         )
 
@@ -298,9 +296,11 @@ class SemiStreamWiring(Wiring):
 
 def empty_frame(session: SparkSession, schema: StructType, keys: Sequence[str]) -> DataFrame:
     """A DataFrame without rows whose emptiness Spark does not know, so that it plans as for a table with rows."""
-    wanted = {key.lower() for key in keys}
+    wanted = {comparable_name(session, key) for key in keys}
     columns = [
-        (F.col("id").cast("string") if field.name.lower() in wanted else F.lit(None)).cast(field.dataType)
+        (F.col("id").cast("string") if comparable_name(session, field.name) in wanted else F.lit(None)).cast(
+            field.dataType
+        )
         for field in schema.fields
     ]
     named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]

@@ -21,6 +21,7 @@ import pyspark
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.connectors import jars_of, settings
+from watersmeet.plan.options import known_names
 
 # How Ivy lists what it has not found (`:: group#name;version: not found`) or not downloaded (`...;version!file`).
 _MISSING = re.compile(r":: ([^\s#]+)#([^\s;]+);([^\s:!]+)[:!]")
@@ -52,6 +53,7 @@ def fetch(coordinates: Iterable[str], *, transitive: bool = False) -> list[Path]
     return files
 
 
+@known_names
 def connector_settings(*names: str, config: Mapping[str, str] | None = None) -> dict[str, str]:
     """The settings of a session with these connectors (`kafka`, `delta`, `iceberg`, `avro`); their jars are fetched.
 

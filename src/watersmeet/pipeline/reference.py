@@ -1,12 +1,11 @@
 """The reference of pipeline files as Markdown, made from the models that check them.
 
-A description is taken from the field itself, from the text below it in the model's source, or from the arguments of the
-public function, whichever there is.
+A description is taken from the field itself (which may have it as a text below), or from the arguments of the public
+function.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import textwrap
@@ -22,7 +21,7 @@ from watersmeet.pipeline.config import Columns, Config, Pipeline, SinkConfig, So
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.progress import format_bytes, format_duration
 from watersmeet.pipeline.wiring import Wiring
-from watersmeet.plan.options import Duration, Options, Size
+from watersmeet.plan.options import Duration, Size
 
 HEAD = """# Pipeline reference
 
@@ -63,17 +62,18 @@ def _table(model: type[BaseModel]) -> Iterator[str]:
 
 
 def _options(family: type[Wiring]) -> Iterator[str]:
-    documented = {**_arguments(getattr(wm, family.FUNCTION)), **_attributes(family.OPTIONS)}
+    documented = arguments(getattr(wm, family.FUNCTION))
     yield from ("| key | type | default | |", "|---|---|---|---|")
     for name in family.option_names():
         field = family.OPTIONS.model_fields[name]
         fixed = "" if name in family.OPTIONS.TUNING else "*"
-        yield _row(f"{name}{fixed}", field, field.description or documented.get(name, ""))
+        choices = ", ".join(f"`{value}`" for value in family.OPTIONS.offered_values(name))
+        yield _row(f"{name}{fixed}", field, field.description or documented.get(name, ""), choices)
 
 
-def _row(key: str, field: FieldInfo, description: str) -> str:
+def _row(key: str, field: FieldInfo, description: str, choices: str = "") -> str:
     text = " ".join(description.split()).replace("|", "\\|")
-    shown_type = type_name(field.annotation, field.metadata).replace("|", "\\|")
+    shown_type = (choices or type_name(field.annotation, field.metadata)).replace("|", "\\|")
     return f"| `{key}` | {shown_type} | {_default(field)} | {text} |"
 
 
@@ -124,24 +124,12 @@ def type_name(annotation: Any, metadata: list[Any] | None = None) -> str:
     return plain.get(annotation, "mapping")
 
 
-def _arguments(function: Any) -> dict[str, str]:
+def arguments(function: Any) -> dict[str, str]:
     """The `Args:` of a docstring."""
     doc = inspect.getdoc(function) or ""
     _, _, rest = doc.partition("\nArgs:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE)
     return {name: textwrap.dedent(text) for name, text in found}
-
-
-def _attributes(model: type[Options]) -> dict[str, str]:
-    """The texts that stand below the fields of a model."""
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(node, ast.ClassDef)
-    found = {}
-    for field, below in zip(node.body, node.body[1:], strict=False):
-        match (field, below):
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = text
-    return found
 
 
 if __name__ == "__main__":

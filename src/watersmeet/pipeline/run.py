@@ -14,6 +14,7 @@ declared is final, and the markers say that it was the pipeline: a later run wit
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watersmeet.errors import BrokenPromiseError, WatersmeetError, without_line
+from watersmeet.errors import EndedInputError, WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
 from watersmeet.pipeline.display import Display, make_display
@@ -37,6 +38,8 @@ from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.spark.control import declare_end, declared_ends
 from watersmeet.spark.failure import error as cause_of
+from watersmeet.spark.plans import is_classic
+from watersmeet.spark.wire import numbered
 from watersmeet.state.directory import StateDir
 
 POLL_SECONDS = 0.25
@@ -83,9 +86,15 @@ def run(
         RunLock(loaded.state_dir) as lock,
         display or make_display("plain", loaded.secrets.redact) as shown,
     ):
-        java: Any = session.sparkContext._jvm
-        lock.record(int(java.java.lang.ProcessHandle.current().pid()))
+        lock.record(_spark_process(session))
         return Run(loaded, session, shown, stop or threading.Event()).outcome()
+
+
+def _spark_process(session: Any) -> int:
+    """The process whose end would end the query: that of Spark's driver, or this one if it is elsewhere."""
+    if not is_classic(session):
+        return os.getpid()
+    return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
 class Run:
@@ -254,14 +263,20 @@ class Run:
             found=first_lines(exception),
             hint="Starting it again goes on where it stopped.",
         )
-        after_end = isinstance(said, BrokenPromiseError) and "after its end" in said.expected
-        hint = self._start_over() if after_end and self._ended_by_pipeline() else said.hint
+        is_over = isinstance(said, EndedInputError) and self._ended_by_pipeline()
+        hint = self._start_over() if is_over else said.hint
 
         def redact(text: str) -> str:
             return self.loaded.secrets.redact(self.names.in_text(text))
 
         failure = RunFailedError(
-            redact(said.who), expected=redact(said.expected), found=redact(said.found), hint=redact(hint)
+            redact(said.who),
+            expected=redact(said.expected),
+            found=redact(said.found),
+            hint=redact(hint),
+            option=said.option,
+            column=said.column,
+            input=None if said.input is None else self.names[said.input],
         )
         failure.detail = redact(without_line(str(exception)))
         return failure
@@ -283,24 +298,21 @@ def check_sink(loaded: LoadedPipeline) -> None:
 
 
 class Lags:
-    """What waits at the sources, and the rows that Spark's reports say they gave.
-
-    A report lists the sources in the order in which the join reads them: the control markers, the streams, the ticks.
-    """
+    """What waits at the sources, and the rows that Spark's reports say they gave."""
 
     def __init__(self, loaded: LoadedPipeline) -> None:
         wiring = loaded.pipeline.join.wiring
-        self._streams = list(dict.fromkeys([*wiring.sources().values(), *wiring.more_streams()]))
+        self._numbers = numbered([*wiring.sources().values(), *wiring.more_streams()])
         self._inputs = wiring.sources()
         self._reported: dict[str, str] = {}
         self._files: dict[str, FileLag] = {}
         self._newest = ""
         self._at = 0.0
         self._known: dict[str, str] = {}
-        for index, name in enumerate(self._streams):
+        for name, number in self._numbers.items():
             source = loaded.pipeline.sources[name]
             if has_file_lag(source.format, source.path, source.options, loaded.checkpoint):
-                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, index + 1)
+                self._files[name] = FileLag(loaded.resolve(str(source.path)), loaded.checkpoint, number)
 
     def seen(self, report: Report) -> bool:
         """Whether a report was taken before."""
@@ -309,11 +321,12 @@ class Lags:
     def take(self, report: Report) -> int:
         """Note a report; returns the rows that came from the pipeline's streams."""
         self._newest = str(report["timestamp"])
-        streams = list(zip(self._streams, report["sources"][1:], strict=False))
-        for name, part in streams:
+        sources = report["sources"]
+        parts = {name: sources[number] for name, number in self._numbers.items() if number < len(sources)}
+        for name, part in parts.items():
             if (lag := reported_lag(part)) is not None:
                 self._reported[name] = lag
-        return sum(int(part["numInputRows"]) for _, part in streams)
+        return sum(int(part["numInputRows"]) for part in parts.values())
 
     def forget(self) -> None:
         """Look again the next time, however soon that is."""

@@ -19,6 +19,7 @@ from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.connectors import CONNECTORS, coordinates, misfit
 from watersmeet.pipeline.jars import connector_settings, listed
 from watersmeet.pipeline.problems import PipelineError, Problem
+from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import JOIN_SETTINGS, local_session
 
 # What Spark itself must not print: the names that Watersmeet takes for secrets, in Java's regular expressions.
@@ -77,7 +78,7 @@ def start_session(
             if packages
             else "Check that Java 17 or newer is there and that JAVA_HOME points at it.",
         ) from error
-    if not under_spark_submit():
+    if not under_spark_submit() and is_classic(session):
         # Spark logs a failed query with all its options; the pipeline reports the failure itself, without secrets.
         session.sparkContext.setLogLevel("OFF")
     return session

@@ -9,8 +9,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from watersmeet.plan.options import Options
+
+_SIZES: dict[type[T.DataType], int] = {
+    T.NullType: 1, T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.FloatType: 4, T.DateType: 4,
+    T.YearMonthIntervalType: 4, T.StringType: 20, T.BinaryType: 100, T.CalendarIntervalType: 16, T.VariantType: 2048,
+}  # fmt: skip
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Keys = str | list[str] | list[Pair]
@@ -33,7 +39,20 @@ class Site:
 
 def row_bytes(frame: DataFrame) -> int:
     """About what a stored row takes: its columns by Spark's estimate, and the hash of its key."""
-    return int(frame._jdf.schema().defaultSize()) + 8
+    return sum(_default_size(field.dataType) for field in frame.schema.fields) + 8
+
+
+def _default_size(kind: T.DataType) -> int:
+    """Spark's estimate of a value's size, `DataType.defaultSize`, which only a classic session would tell."""
+    if isinstance(kind, T.StructType):
+        return sum(_default_size(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _default_size(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _default_size(kind.keyType) + _default_size(kind.valueType)
+    if isinstance(kind, T.DecimalType):
+        return 8 if kind.precision <= 18 else 16
+    return _SIZES.get(type(kind), 8)
 
 
 class Wiring(BaseModel):
@@ -42,7 +61,6 @@ class Wiring(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     OPTIONS: ClassVar[type[Options]]
-    FILLED_IN: ClassVar[frozenset[str]] = frozenset()  # options that follow from the wiring or from the machine
     SUMMARY: ClassVar[str]
     FUNCTION: ClassVar[str]  # the public function that builds the join
 
@@ -72,7 +90,7 @@ class Wiring(BaseModel):
         return frozenset()
 
     def filled_in(self) -> dict[str, Any]:
-        """Values for the options in `FILLED_IN`, good enough to check the others with."""
+        """Values for internal options that have no default, good enough to check the others with."""
         return {}
 
     def estimates(self, options: Options, site: Site) -> list[str]:
@@ -82,7 +100,7 @@ class Wiring(BaseModel):
     @classmethod
     def option_names(cls) -> list[str]:
         """The options a pipeline file may give."""
-        return [name for name in cls.OPTIONS.model_fields if name not in cls.FILLED_IN and name not in cls.model_fields]
+        return [name for name in cls.OPTIONS.offered() if name not in cls.model_fields]
 
 
 class PartitionedWiring(Wiring):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +33,16 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input: its name, and the types of its key and payload columns (internal names, see `arrow`)."""
+    """One input: its name, and the types of its key and payload columns (internal names, see `arrow`).
+
+    With `keep_null_keys` rows that have a null in their key reach the operator too, apart from the others
+    (`Batch.null_rows`): the join preserves the rows of this input.
+    """
 
     name: str
     keys: tuple[pa.DataType, ...]
     payload: tuple[pa.DataType, ...]
+    keep_null_keys: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,31 +92,35 @@ class JoinPlan:
         """A digest of `identity`."""
         return xxhash.xxh3_128_hexdigest(json.dumps(self.identity(), sort_keys=True).encode())
 
-    def to_json(self) -> str:
-        """The plan as a string; Arrow types travel as serialised schemas."""
-        return json.dumps(
-            {
-                "operator": self.operator,
-                "inputs": [
-                    {"name": spec.name, "keys": len(spec.keys), "schema": _encode(spec.schema)} for spec in self.inputs
-                ],
-                "output": [[column.input, column.column, column.otherwise] for column in self.output],
-                "output_schema": _encode(pa.schema([column.field for column in self.output])),
-                "options": self.options,
-                "tuning": self.tuning,
-                "partitions": self.partitions,
-                "how": self.how,
-            }
-        )
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain JSON values; Arrow types travel as serialised schemas."""
+        return {
+            "operator": self.operator,
+            "inputs": [
+                {
+                    "name": spec.name,
+                    "keys": len(spec.keys),
+                    "schema": _encode(spec.schema),
+                    "keep_null_keys": spec.keep_null_keys,
+                }
+                for spec in self.inputs
+            ],
+            "output": [[column.input, column.column, column.otherwise] for column in self.output],
+            "output_schema": _encode(pa.schema([column.field for column in self.output])),
+            "options": self.options,
+            "tuning": self.tuning,
+            "partitions": self.partitions,
+            "how": self.how,
+        }
 
     @classmethod
-    def from_json(cls, text: str) -> JoinPlan:
-        """The plan that `to_json` wrote."""
-        raw = json.loads(text)
+    def from_dict(cls, raw: Mapping[str, Any]) -> JoinPlan:
+        """The plan that `to_dict` wrote."""
         inputs = []
         for spec in raw["inputs"]:
             types = _decode(spec["schema"]).types[1:]
-            inputs.append(InputSpec(spec["name"], tuple(types[: spec["keys"]]), tuple(types[spec["keys"] :])))
+            keys, payload = tuple(types[: spec["keys"]]), tuple(types[spec["keys"] :])
+            inputs.append(InputSpec(spec["name"], keys, payload, spec["keep_null_keys"]))
         output = [
             OutputColumn(field, source, column, otherwise)
             for field, (source, column, otherwise) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)

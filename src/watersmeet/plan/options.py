@@ -1,7 +1,8 @@
 """Options of the joins: one validated model per operator family, used by the Python API and by pipeline files alike.
 
 A field that a family lists in `TUNING` may change between restarts; all others decide what the state means and are part
-of the join's fingerprint.
+of the join's fingerprint. Users are offered all fields but those in `INTERNAL`, and all values but those in `LAB`: the
+others follow from the inputs, the state and the machine, or serve the experiments, which build plans (see docs/lab).
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from watersmeet.errors import OptionError
-from watersmeet.plan import JoinPlan
+from watersmeet.plan.join_plan import JoinPlan
 
 _SIZES = {
     "b": 1,
@@ -114,6 +116,18 @@ def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> 
         )
 
 
+def literals(annotation: Any) -> list[str]:
+    """The values of a choice, which may also be left out.
+
+    >>> literals(Literal["a", "b"] | None), literals(int)
+    (['a', 'b'], [])
+    """
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    parts = get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else ()
+    return [value for part in parts for value in literals(part)]
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -123,10 +137,7 @@ Duration = Annotated[int, BeforeValidator(written_duration)]
 
 def known_names(function: Callable[P, R]) -> Callable[P, R]:
     """Make an unknown keyword of a public function an `OptionError` that knows the nearest name."""
-    parameters = inspect.signature(function).parameters
-    names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-    if len(names) < len(parameters):  # the others are options, which their model knows
-        return function
+    names = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -148,16 +159,49 @@ def known_names(function: Callable[P, R]) -> Callable[P, R]:
 class Options(BaseModel):
     """Base of every family's options: unknown names are errors, values do not change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     TUNING: ClassVar[frozenset[str]] = frozenset()
+    INTERNAL: ClassVar[frozenset[str]] = frozenset()
+    LAB: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     @classmethod
-    def checked(cls, who: str, **values: Any) -> Self:
-        """The options, or an `OptionError` that names the first wrong one."""
-        options = cls._valid(who, values)
+    def checked(cls, who: str, internal: Mapping[str, Any] | None = None, /, **written: Any) -> Self:
+        """What a user has written, and the options that are not the user's; an `OptionError` names the first wrong."""
+        for name in written:
+            if name not in cls.offered():
+                near = difflib.get_close_matches(name, cls.offered(), n=1)
+                raise OptionError(
+                    who,
+                    expected=f"one of the options {', '.join(cls.offered())}",
+                    found=f"option {name!r}",
+                    hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
+                    option=name,
+                )
+        options = cls._valid(who, {**written, **(internal or {})})
         options.refuse_unused(who)
         return options
+
+    @classmethod
+    def offered(cls) -> list[str]:
+        """The options that a user may give."""
+        return [name for name in cls.model_fields if name not in cls.INTERNAL]
+
+    @classmethod
+    def offered_values(cls, name: str) -> list[str]:
+        """The values that a user may give to an option that is a choice; none for others."""
+        choices = literals(cls.model_fields[name].annotation)
+        return [value for value in choices if value not in cls.LAB.get(name, ())]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_offered(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if info.context == WRITTEN and name in cls.LAB:
+            offered = cls.offered_values(name)
+            if not isinstance(value, str) or value not in offered:
+                raise ValueError(f"Input should be {', '.join(map(repr, offered[:-1]))} or {offered[-1]!r}")
+        return value
 
     @classmethod
     def _valid(cls, who: str, values: Mapping[str, Any]) -> Self:
@@ -167,15 +211,6 @@ class Options(BaseModel):
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"]) or "the options together"
             option = str(first["loc"][0]) if first["loc"] else None
-            if first["type"] == "extra_forbidden":
-                near = difflib.get_close_matches(name, cls.model_fields, n=1)
-                raise OptionError(
-                    who,
-                    expected=f"one of the options {', '.join(cls.model_fields)}",
-                    found=f"option {name!r}",
-                    hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
-                    option=option,
-                ) from None
             reason = first["msg"].removeprefix("Value error, ")
             raise OptionError(
                 who,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -41,6 +42,8 @@ class ProgressiveOptions(Options):
             "combine_runs", "under_budget", "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
         }
     )  # fmt: skip
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"under_budget", "memory_rows"})
+    LAB: ClassVar[Mapping[str, frozenset[str]]] = {"policy": frozenset({"rpj-md", "rpj-dd"})}
 
     under_budget: bool = False
     """Whether the state was begun under a budget: it may have rows on disk, so its operator goes on without one."""

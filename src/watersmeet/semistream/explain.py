@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, InstanceOf
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.options import Options, Size
+from watersmeet.plan.options import Options, Size, known_names
 from watersmeet.semistream.cost_model import CostModel, Costs, Point, Workload
 
 WHO = "explain_semi_stream_join"
@@ -67,6 +67,7 @@ class _Asked(Options):
     costs: InstanceOf[Costs] | None
 
 
+@known_names
 def explain_semi_stream_join(
     *,
     master_rows: int,

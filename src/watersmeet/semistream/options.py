@@ -19,6 +19,7 @@ class SemiStreamOptions(Options):
     TUNING: ClassVar[frozenset[str]] = frozenset(
         {"path", "version", "memory", "max_delay", "switching_factor", "on_overload", "idle_chunks"}
     )
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"master", "path", "version"})
 
     master: str = Field(description="id of the prepared master table")
     path: str = Field(description="where the master table is")

@@ -19,9 +19,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import key_names
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import Emitter
 from watersmeet.join.operator import Batch, Operator, OperatorState
@@ -57,7 +55,8 @@ class SemiStreamJoin(Operator):
         memory = max(self.options.memory // plan.partitions, 1)
         emitter = Emitter(plan.output)
         self.setting = Setting(self.options, emitter, self.metrics, self.accounts, space, schema, memory)
-        self.prologue = Prologue(plan, self.accounts, self.metrics)
+        preserved = [STREAM] if self.options.how == "left" else []
+        self.prologue = Prologue(plan, self.accounts, self.metrics, preserved=preserved)
         self.announced = 0  # the newest version signalled so far
         self.current: Generation | None = None
         self.warming: Generation | None = None
@@ -72,11 +71,11 @@ class SemiStreamJoin(Operator):
         self.batch = batch.number
         self.setting.delays = []
         current = self._current(batch)
+        keyed = self.prologue.admit(batch, STREAM)
+        for _, _, keyless in self.prologue.take_aside():
+            yield from current.unmatched(keyless, np.arange(keyless.num_rows))
         rows = batch.rows.get(STREAM)
         if rows is not None and rows.num_rows:
-            keyed = self.prologue.admit(batch, STREAM)
-            if keyed.num_rows < rows.num_rows and self.options.how == "left":
-                yield from current.unmatched(rows, _null_key_rows(rows))
             yield from current.arrive(keyed, batch.number)
             self.metrics.gauge("hit_share", self.metrics.counters.get("cache_hits", 0) / max(keyed.num_rows, 1))
         for generation in self._serving():
@@ -253,13 +252,6 @@ class SemiStreamJoin(Operator):
                 self.current = generation
             else:
                 self.warming = generation
-
-
-def _null_key_rows(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    missing = np.zeros(rows.num_rows, np.bool_)
-    for name in key_names(rows.schema):
-        missing |= pc.is_null(rows.column(name)).to_numpy()
-    return np.flatnonzero(missing)
 
 
 def _in_pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

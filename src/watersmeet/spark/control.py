@@ -13,18 +13,17 @@ import os
 import uuid
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.options import checked_path
+from watersmeet.plan.options import checked_path, known_names
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import require_join
 
 CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 
-# Control rows in the union's `_input` column, where data rows have the number of their source: a tick, the end of input
-# i as FIRST_END - i, a row of input i without a key as FIRST_NULL_KEY - i, the signal v as FIRST_SIGNAL - v.
-TICK, FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL = -1, -2, -500, -1000
-MAX_SIGNAL = 2**30
+# It shares an integer with what the row is (see `spark/wire.py`).
+MAX_SIGNAL = 2**27
 
 
+@known_names
 def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
     """Declare an input of a join complete: no more rows will come on it.
 

@@ -18,18 +18,14 @@ be added to that, and the operator needs its watermark: the output of the join h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from watersmeet.spark.plans import DELAY, plans
 from watersmeet.spark.schema import Source
-
-DELAY = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark
-
-Plan = Any  # a logical plan, in the JVM
 
 
 @dataclass(frozen=True)
@@ -92,18 +88,18 @@ def _declared(source: Source, time: EventTime) -> int | None:
 
 def _can_delay(source: Source, time: EventTime) -> bool:
     """Whether the time column can have a watermark of the join's: one may be in the way that others need."""
-    nodes = list(_nodes(_plan(source.frame)))
-    if not any(map(_is_watermark, nodes)):
-        return True
-    if any(map(_holds_rows, nodes)):
+    plan = plans(source.frame)
+    if not plan.has_watermarks():
+        return not plan.hides_watermarks()
+    if plan.holds_rows():
         return False
-    return _declared(source, time) is not None or not any(map(_is_deduplication, nodes))
+    return _declared(source, time) is not None or not plan.removes_duplicates()
 
 
 def _delayed(source: Source, time: EventTime) -> DataFrame:
     """The input with a watermark on its time column that has the delay of the join."""
     if _declared(source, time) is not None:
-        return _rewritten(source.frame, lambda node: _with_more_delay(source.frame, node, time))
+        return plans(source.frame).with_delays(time.delay)
     names = source.frame.columns  # they may have dots, or be there twice
     frame = _without_watermarks(source.frame).toDF(*(f"c{i}" for i in range(len(names))))
     return frame.withWatermark(f"c{time.position}", f"{time.delay(None)} milliseconds").toDF(*names)
@@ -111,66 +107,7 @@ def _delayed(source: Source, time: EventTime) -> DataFrame:
 
 def _without_watermarks(frame: DataFrame) -> DataFrame:
     """The same rows without a watermark, unless a stateful operator needs it."""
-    nodes = list(_nodes(_plan(frame)))
-    if not any(map(_is_watermark, nodes)) or any(_holds_rows(node) or _is_deduplication(node) for node in nodes):
+    plan = plans(frame)
+    if not plan.has_watermarks() or plan.holds_rows() or plan.removes_duplicates():
         return frame
-    return _rewritten(frame, lambda node: node.child())
-
-
-# -- Spark's logical plans
-
-
-def _plan(frame: DataFrame) -> Plan:
-    return frame._jdf.queryExecution().analyzed()
-
-
-def _children(node: Plan) -> list[Plan]:
-    children = node.children()
-    return [children.apply(i) for i in range(children.size())]
-
-
-def _nodes(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for child in _children(plan):
-        yield from _nodes(child)
-
-
-def _is_watermark(node: Plan) -> bool:
-    return bool(node.nodeName() == "EventTimeWatermark")
-
-
-def _is_deduplication(node: Plan) -> bool:
-    return bool(node.isStreaming()) and str(node.nodeName()).startswith("Deduplicate")
-
-
-def _holds_rows(node: Plan) -> bool:
-    """Whether a stateful operator emits rows in later micro-batches than those in which they come."""
-    name = str(node.nodeName())
-    if name == "Join":
-        return all(child.isStreaming() for child in _children(node))
-    return bool(node.isStreaming()) and (name in ("Aggregate", "Distinct") or "WithState" in name)
-
-
-def _with_more_delay(frame: DataFrame, node: Plan, time: EventTime) -> Plan:
-    java: Any = frame.sparkSession._jvm
-    millis = time.delay(
-        int(java.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs(node.delay()))
-    )
-    interval = java.org.apache.spark.unsafe.types.CalendarInterval(0, 0, millis * 1000)
-    # Spark tells watermarks apart by their ids, and one stream may be on both sides of a join.
-    return node.copy(java.java.util.UUID.randomUUID(), node.eventTime(), interval, node.child())
-
-
-def _rewritten(frame: DataFrame, replacement: Callable[[Plan], Plan]) -> DataFrame:
-    """The DataFrame with every watermark of its plan replaced."""
-    java: Any = frame.sparkSession._jvm
-
-    def rewritten(node: Plan) -> Plan:
-        children = _children(node)
-        if children:
-            node = node.withNewChildren(java.PythonUtils.toSeq([rewritten(child) for child in children]))
-        return replacement(node) if _is_watermark(node) else node
-
-    plan = rewritten(_plan(frame))
-    session = frame.sparkSession
-    return DataFrame(java.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    return plan.with_delays(lambda _: None)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from watersmeet.errors import OptionError, WatersmeetError, find_error, named
+from watersmeet.plan.options import known_names
 
 # Spark's `spark.sql.execution.pyspark.udf.hideTraceback.enabled` reaches a Python worker under this name.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -37,6 +38,7 @@ def reported(who: str) -> Iterator[None]:
         raise sent from None
 
 
+@known_names
 def error(failed: Any) -> WatersmeetError | None:
     """Why a query failed, as the exception that the join raised in its task.
 

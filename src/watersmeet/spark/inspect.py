@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.options import checked_path
+from watersmeet.plan.options import checked_path, known_names
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import held_runs, metrics_history, newest_manifests
 from watersmeet.state.identity import require_join
@@ -33,6 +33,7 @@ _METRICS = (
 )
 
 
+@known_names
 def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFrame:
     """What a join holds: a row for each partition, input, bucket and tier.
 
@@ -59,6 +60,7 @@ def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFr
     return spark.createDataFrame(rows, _STATE)
 
 
+@known_names
 def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFrame:
     """What a join did: a row for each batch and partition, from the first batch on.
 

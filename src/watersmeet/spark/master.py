@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
 from watersmeet.plan import InputSpec
-from watersmeet.plan.options import check_choice, checked_path
+from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
@@ -32,6 +32,7 @@ from watersmeet.state.directory import StateDir
 SPARK_HASH = "xxhash64"
 
 
+@known_names
 def prepare_master(
     df: DataFrame,
     on: str | Sequence[str],
@@ -62,7 +63,7 @@ def prepare_master(
     count = partitions or default_partitions(df.sparkSession)
     spec = InputSpec(
         "master",
-        tuple(arrow_type(encoded_type(kind)) for kind in source.key_types),
+        tuple(arrow_type(encoded_type(kind)) for kind in _key_types(who, source)),
         tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
     )
     description = Description(
@@ -78,6 +79,7 @@ def prepare_master(
     return _write(who, source, description, where, chunk_rows, layout, first=True)
 
 
+@known_names
 def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
     """Write a DataFrame as the next version of a master table and tell the joins that read it; returns its number.
 
@@ -131,7 +133,7 @@ def _write(
     frame = source.frame.toDF(*columns)
     keys = [
         encoded(F.col(columns[i]), source.fields[i].dataType).cast(encoded_type(kind)).alias(key_name(n))
-        for n, (i, kind) in enumerate(zip(source.keys, source.key_types, strict=True))
+        for n, (i, kind) in enumerate(zip(source.keys, _key_types(who, source), strict=True))
     ]
     payload = [
         encoded(F.col(columns[i]), source.fields[i].dataType).alias(payload_name(n))
@@ -233,8 +235,12 @@ def _source(who: str, df: DataFrame, names: Sequence[str]) -> Source:
     source = Source("master", df, keys, [i for i in range(len(df.columns)) if i not in keys])
     for spec in source.fields:
         check_encodable(who, "master", spec)
-    source.key_types = [widest(kind) for kind in common_key_types(who, [source])]
+    _key_types(who, source)  # refused now if they cannot be keys
     return source
+
+
+def _key_types(who: str, source: Source) -> list[T.DataType]:
+    return [widest(kind) for kind in common_key_types(who, [source])]
 
 
 def widest(kind: T.DataType) -> T.DataType:

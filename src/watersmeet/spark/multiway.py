@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -34,8 +35,8 @@ def multiway_join(
     driver: DriverName = "output_size",
     names: Sequence[str] | None = None,
     time: Names | Mapping[str, str] | None = None,
-    window: str | int | None = None,
-    lateness: str | int = "10 s",
+    window: str | timedelta | None = None,
+    lateness: str | timedelta = "10 s",
     slices: int = 8,
     max_results: int = 1_000_000_000,
     partitions: int | None = None,
@@ -79,7 +80,13 @@ def multiway_join(
     positions = _time_positions(time, sources)
     times = {source.name: internal_name(source, positions[source.name]) for source in sources if positions}
     options = MultiwayOptions.checked(
-        WHO, driver=driver, window=window, lateness=lateness, time=times, slices=slices, max_results=max_results
+        WHO,
+        {"time": times},
+        driver=driver,
+        window=window,
+        lateness=lateness,
+        slices=slices,
+        max_results=max_results,
     )
     prefix = names is not None or isinstance(inputs, Mapping)
     return Binding(

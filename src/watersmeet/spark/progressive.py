@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Literal
 
 from pyspark.sql import DataFrame
 
 from watersmeet.plan.options import Options, checked_path, known_names
-from watersmeet.progressive.options import UNLIMITED, Flush, Policy, ProgressiveOptions
+from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import key_pairs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator
+from watersmeet.state.space import PAGE_ROWS
 
 WHO = "progressive_join"
 
@@ -27,12 +29,21 @@ def progressive_join(
     state_dir: str | os.PathLike[str],
     *,
     memory: str | int | None = None,
-    policy: Policy = "rpj",
+    policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
     flush: Flush | None = None,
-    idle_after: str | int = "1 s",
+    idle_after: str | timedelta = "1 s",
     buckets: int = 20,
+    page_rows: int = PAGE_ROWS,
+    flush_share: float = 0.05,
+    idle_pages: int = 256,
+    fan_in: int = 8,
+    combine_runs: int = 8,
+    decay: float = 0.5,
+    rate_unit: str | timedelta = "1 s",
+    random_page_cost: float = 10.0,
+    sequential_page_cost: float = 1.0,
+    distinct_keys: int | None = None,
     partitions: int | None = None,
-    **tuning: Any,
 ) -> DataFrame:
     """Inner equi-join of two streaming DataFrames, every pair exactly once.
 
@@ -48,16 +59,24 @@ def progressive_join(
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed at a restart, but not added or taken away.
-        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), its variants
-            `"rpj-md"` and `"rpj-dd"`, `"xjoin"` or `"hmj"`. Never changes the answer.
+        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
+            `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
             `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
         idle_after: How long both inputs must be silent before idle batches work on what is on disk.
         buckets: Into how many buckets the keys of a partition are divided; fixed once the query has run.
+        page_rows: Rows in a page, the unit in which spilled rows are written and read.
+        flush_share: A flush frees at least this share of the budget.
+        idle_pages: Pages that an idle micro-batch may read and write in each partition; 0: idle time is not used.
+        fan_in: Runs of each input that one merging operation combines.
+        combine_runs: Spilled runs of similar size that become one while rows come; 0: only idle tasks merge runs.
+        decay: What the arrivals of a time unit weigh one unit later, for estimates of the arrival rates.
+        rate_unit: The time unit of `decay`.
+        random_page_cost: What reading a page costs that does not follow the last one, in any unit.
+        sequential_page_cost: What reading the next page costs, in the same unit.
+        distinct_keys: How many different keys there are, for estimates of results; None to estimate it.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
-        **tuning: The other fields of `ProgressiveOptions`: `idle_pages`, `page_rows`, `flush_share`, `fan_in`, `decay`,
-            `combine_runs`, `rate_unit`, `random_page_cost`, `sequential_page_cost`, `distinct_keys`, `memory_rows`.
 
     >>> import watersmeet as wm
     >>> joined = wm.progressive_join(
@@ -66,10 +85,42 @@ def progressive_join(
     >>> joined.writeStream.format("parquet").option("checkpointLocation", "checkpoints/orders")  # doctest: +SKIP
     """
     state_dir = checked_path(WHO, "state_dir", state_dir)
-    given = {"memory": memory, "policy": policy, "flush": flush, "idle_after": idle_after, "buckets": buckets, **tuning}
-    if "under_budget" not in given:  # the state tells, not the user
-        given["under_budget"] = recorded_operator(StateDir(state_dir)) not in (None, UNLIMITED)
-    options = ProgressiveOptions.checked(WHO, **given)
+    options = ProgressiveOptions.checked(
+        WHO,
+        {"under_budget": began_under_budget(state_dir)},
+        memory=memory,
+        policy=policy,
+        flush=flush,
+        idle_after=idle_after,
+        buckets=buckets,
+        page_rows=page_rows,
+        flush_share=flush_share,
+        idle_pages=idle_pages,
+        fan_in=fan_in,
+        combine_runs=combine_runs,
+        decay=decay,
+        rate_unit=rate_unit,
+        random_page_cost=random_page_cost,
+        sequential_page_cost=sequential_page_cost,
+        distinct_keys=distinct_keys,
+    )
+    return join(left, right, on, state_dir, options, partitions)
+
+
+def began_under_budget(state_dir: str) -> bool:
+    """Whether the state was begun with a budget."""
+    return recorded_operator(StateDir(state_dir)) not in (None, UNLIMITED)
+
+
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str | tuple[str, str]],
+    state_dir: str,
+    options: ProgressiveOptions,
+    partitions: int | None = None,
+) -> DataFrame:
+    """The join with any options there are, those for experiments included."""
     operator = options.operator
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))

@@ -1,18 +1,10 @@
-"""Columns of DataFrames: resolving names, comparing key types, Spark types as Arrow types.
-
-Inputs travel as one union of rows. A row belongs to one input, so payload columns of the same type share a *slot*:
-
-    _input   which source the row belongs to (negative: a control row, or a row without a key)
-    _hash    xxhash64 of the key; of a row that is not sent by its key, the number of its partition
-    _k0..    the key, unless it can be had back from its hash (see `spark_hash`)
-    _s0..    slots: orders.amount (double) and payments.fee (double) both travel in _s0
-"""
+"""Columns of DataFrames: resolving names, comparing key types, Spark types as Arrow types."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -81,12 +73,11 @@ def is_hashable(kind: T.DataType) -> bool:
 
 @dataclass
 class Source:
-    """A stream that goes into the union: the rows of an input, or its punctuations.
+    """A stream that a join reads: the rows of an input, or its punctuations.
 
-    `keys` and `payload` are positions of columns. Rows of a source that is sent `everywhere` are copied to all
-    partitions; punctuations are if a part of their key is null, because then they speak of many keys. `marker` is the
-    position of a boolean column that marks the punctuations among the rows of an input; their own columns are the last
-    `marked` ones of the payload.
+    `keys` and `payload` are positions of columns. `marker` is the position of a boolean column that marks the
+    punctuations among the rows of an input; their own columns are the last `marked` ones of the payload. With
+    `keep_null_keys` the operator gets the rows without a key too, apart from the others.
     """
 
     name: str
@@ -94,10 +85,9 @@ class Source:
     keys: list[int]
     payload: list[int]
     kind: str = "rows"
-    everywhere: bool = False
-    key_types: list[T.DataType] = field(default_factory=list)
     marker: int | None = None
     marked: int = 0
+    keep_null_keys: bool = False
 
     @property
     def fields(self) -> list[T.StructField]:
@@ -190,7 +180,7 @@ def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
         return [(str(item), str(item)) for item in items], True
     if items and all(isinstance(item, tuple) and len(item) == 2 and _are_text(item) for item in items):
         return [(str(item[0]), str(item[1])) for item in items], False
-    raise ColumnError(
+    raise OptionError(
         who,
         expected="on = a column name, a list of names, or pairs (left name, right name)",
         found=repr(on),
@@ -249,32 +239,3 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
 
 def _plain_string(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, (T.VarcharType, T.CharType)) else kind
-
-
-@dataclass(frozen=True)
-class Slots:
-    """The shared payload columns of the union, and which of them each source uses."""
-
-    types: list[T.DataType]
-    of_source: list[list[int]]
-
-    @classmethod
-    def assign(cls, sources: Sequence[Source]) -> Slots:
-        """Give every payload column the first free slot of its type."""
-        types: list[T.DataType] = []
-        assigned = []
-        for source in sources:
-            taken: list[int] = []
-            for kind in source.payload_types():
-                free = (i for i, have in enumerate(types) if have == kind and i not in taken)
-                slot = next(free, len(types))
-                if slot == len(types):
-                    types.append(kind)
-                taken.append(slot)
-            assigned.append(taken)
-        return cls(types, assigned)
-
-    def columns(self, source: int, payload: Sequence[Column]) -> list[Column]:
-        """The slot columns for a row of a source: its payload in its slots, null elsewhere."""
-        filled = dict(zip(self.of_source[source], payload, strict=True))
-        return [filled.get(slot, F.lit(None).cast(kind)).alias(f"_s{slot}") for slot, kind in enumerate(self.types)]

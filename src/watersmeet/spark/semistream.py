@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from watersmeet.errors import PlanError
+from watersmeet.errors import OptionError, PlanError
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
@@ -19,7 +19,14 @@ from watersmeet.spark.control import send_signal
 from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
 from watersmeet.spark.output import binary_output
-from watersmeet.spark.schema import Source, check_streaming, common_key_types, find_column, key_pairs
+from watersmeet.spark.schema import (
+    Source,
+    check_streaming,
+    common_key_types,
+    comparable_name,
+    find_column,
+    key_pairs,
+)
 from watersmeet.state.directory import StateDir
 
 WHO = "semi_stream_join"
@@ -41,17 +48,30 @@ def semi_stream_join(
     on_overload: Literal["wait", "raise"] = "wait",
     idle: Literal["work", "sleep"] = "work",
     idle_chunks: int = 16,
+    partitions: int | None = None,
 ) -> DataFrame:
     """Equi-join of a streaming DataFrame with a master table that need not fit in memory; many-to-many, exactly once.
 
-    `master` is the path of a table written by `prepare_master`, or a batch DataFrame, which is prepared into the state
-    directory the first time. `on` is a column name, a list of names, or pairs `("stream_name", "master_name")`; the
-    output has the columns of `stream.join(master, on, how)`.
+    Rows whose key is cached are answered at once. The others wait for their part of the table to be read.
 
-    Rows whose key is cached are answered at once. The others wait at most `max_delay` micro-batches for their part of
-    the table to be read (1: they never wait). Waiting rows and cache share `memory`; a stream too fast for it makes the
-    join read more per batch, or fail with `on_overload="raise"`. While the stream is silent, `idle="work"` runs a batch
-    every second so that waiting rows finish; `"sleep"` leaves them until more data comes or the input is ended.
+    Args:
+        stream: A streaming DataFrame.
+        master: The path of a table written by `prepare_master`, or a batch DataFrame, which is prepared into the state
+            directory the first time.
+        on: A column name, a list of names, or pairs of names `("stream_name", "master_name")`; the output has the
+            columns of `stream.join(master, on, how)`.
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
+        policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
+            order, with and without a cache). Never changes the answer.
+        how: `"inner"`, or `"left"` to emit stream rows without a partner too.
+        max_delay: Micro-batches after which a row is finished; 1: no row waits.
+        switching_factor: How much dearer waiting must be before a key is cached.
+        on_overload: When the stream is too fast for the memory: `"wait"` reads more per batch, `"raise"` fails.
+        idle: While the stream is silent, `"work"` runs a batch every second so that waiting rows finish; `"sleep"`
+            leaves them until more data comes or the input is ended.
+        idle_chunks: Chunks read in addition while the stream is silent.
+        partitions: Key partitions. They are those of the table; give it for a DataFrame that is prepared here.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(parts, on="part_id", path="masters/parts")  # doctest: +SKIP
@@ -62,15 +82,21 @@ def semi_stream_join(
     pairs, shared = key_pairs(WHO, on)
     state_dir = checked_path(WHO, "state_dir", state_dir)
     home = StateDir(state_dir)
-    table = _table(master, [right for _, right in pairs], home)
+    table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
     description = Description(**newest["table"])
+    if partitions is not None and (type(partitions) is not int or partitions != description.partitions):
+        raise OptionError(
+            WHO,
+            expected=f"partitions = {description.partitions}, those of the master table",
+            found=repr(partitions),
+            hint="Leave it out, or prepare the table again with other partitions.",
+            option="partitions",
+        )
     path = table.directory.root if table.directory.is_local else table.directory.uri
     options = SemiStreamOptions.checked(
         WHO,
-        master=description.id,
-        path=path,
-        version=newest["version"],
+        {"master": description.id, "path": path, "version": newest["version"]},
         memory=memory,
         policy=policy,
         how=how,
@@ -79,13 +105,14 @@ def semi_stream_join(
         on_overload=on_overload,
         idle_chunks=idle_chunks,
     )
-    _check_table(table, description, newest["layout"], options, [right for _, right in pairs])
+    _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
 
     keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
-    left = Source(STREAM, stream, keys, [i for i in range(len(stream.columns)) if i not in keys])
+    outer = options.how == "left"
+    payload = [i for i in range(len(stream.columns)) if i not in keys]
+    left = Source(STREAM, stream, keys, payload, keep_null_keys=outer)
     right = _master_source(stream, description, [name for _, name in pairs])
     columns = binary_output(WHO, left, right, shared=shared)
-    outer = options.how == "left"
     frame = Binding(
         who=WHO,
         operator="semi_stream",
@@ -100,7 +127,6 @@ def semi_stream_join(
         state_dir=state_dir,
         partitions=description.partitions,
         tick=idle == "work",
-        keep_null_keys=outer,
         times=AT_ONCE if options.max_delay == 1 else {},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
@@ -109,7 +135,9 @@ def semi_stream_join(
     return frame
 
 
-def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir) -> MasterTable:
+def _table(
+    master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir, partitions: int | None
+) -> MasterTable:
     if not isinstance(master, DataFrame):
         return MasterTable(checked_path(WHO, "master", master))
     if master.isStreaming:
@@ -123,12 +151,17 @@ def _table(master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home
     path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
     table = MasterTable(path)
     if not table.versions():
-        prepare_master(master, keys, path)
+        prepare_master(master, keys, path, partitions=partitions)
     return table
 
 
 def _check_table(
-    table: MasterTable, description: Description, layout: str, options: SemiStreamOptions, keys: Sequence[str]
+    spark: SparkSession,
+    table: MasterTable,
+    description: Description,
+    layout: str,
+    options: SemiStreamOptions,
+    keys: Sequence[str],
 ) -> None:
     where = f"{WHO}, master table {table.directory.uri}"
     if description.hash != SPARK_HASH:
@@ -138,7 +171,8 @@ def _check_table(
             found=f"one whose keys are hashed by {description.hash}",
             hint="Prepare the table with Spark.",
         )
-    if [name.lower() for name in keys] != [name.lower() for name in description.keys]:
+    wanted, prepared = ([comparable_name(spark, name) for name in names] for names in (keys, description.keys))
+    if wanted != prepared:
         raise PlanError(
             where,
             expected=f"a join on {', '.join(description.keys)}, which the table was prepared for",

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from watersmeet.plan.options import Options
+from watersmeet.plan.options import Options, known_names
+from watersmeet.spark.plans import is_classic
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -40,9 +42,18 @@ def default_partitions(session: SparkSession) -> int:
     Spark's own 200 is meant for large batch jobs: in every micro-batch it would cost 200 tasks, however few the rows.
     """
     configured = session.conf.get("spark.sql.shuffle.partitions", None)  # None unless somebody has set it
-    return max(1, int(configured) if configured else session.sparkContext.defaultParallelism)
+    return max(1, int(configured) if configured else parallelism(session))
 
 
+def parallelism(session: SparkSession) -> int:
+    """How many tasks Spark runs at once. Connect does not tell, so that a small job has to."""
+    if is_classic(session):
+        return session.sparkContext.defaultParallelism
+    (last,) = session.range(1 << 16).select(F.spark_partition_id().alias("p")).agg(F.max("p")).first() or (0,)
+    return int(last) + 1
+
+
+@known_names
 def local_session(
     app_name: str = "watersmeet",
     cores: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import Field
@@ -17,14 +18,15 @@ from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output
 from watersmeet.spark.schema import Source, find_column, key_pairs
+from watersmeet.spark.session import parallelism
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.explain import Explanation, explain_rates, explain_state
-from watersmeet.window.options import Algorithm, MemorySplit, Overload, Shedding, WindowOptions
+from watersmeet.window.options import Algorithm, Overload, WindowOptions
 
 WHO = "window_join"
 
-Length = str | int
+Length = str | timedelta
 
 
 @known_names
@@ -41,8 +43,6 @@ def window_join(
     service_rate: float | None = None,
     memory: str | int | None = None,
     on_overload: Overload = "keep",
-    shedding: Shedding = "equal",
-    memory_split: MemorySplit = "optimal",
     partitions: int | None = None,
 ) -> DataFrame:
     """Inner equi-join of two streaming DataFrames within moving windows, every pair exactly once.
@@ -68,8 +68,6 @@ def window_join(
         memory: Bytes for rows held in memory, all partitions together (`"256 MB"`); None for no limit.
         on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
             faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it.
-        shedding: How the service rate is divided: `"equal"` is optimal, the others are there to be compared with it.
-        memory_split: How the memory is divided when windows shrink: `"optimal"`, or one to be compared with it.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
 
@@ -94,14 +92,12 @@ def window_join(
         service_rate=service_rate,
         memory=memory,
         on_overload=on_overload,
-        shedding=shedding,
-        memory_split=memory_split,
     )
     estimated = options.on_overload == "shed" and options.service_rate is None
     filled_in = {
         "time_columns": None if options.time is None else _time_columns(sources, options.time),
         "costs": _spark_costs() if options.algorithm == "auto" else None,
-        "cores": left.sparkSession.sparkContext.defaultParallelism if estimated else None,
+        "cores": parallelism(left.sparkSession) if estimated else None,
     }
     options = options.model_copy(update=filled_in)
     return Binding(
@@ -174,6 +170,7 @@ class _ExplainOptions(Options):
     trigger: _Length
 
 
+@known_names
 def explain_window_join(
     state_dir: str | os.PathLike[str] | None = None,
     *,

@@ -40,7 +40,7 @@ class RunEntry:
     live: list[list[int]] | None
     facts: dict[str, Any]  # those that are not what they are by default
     stored_rows: int
-    verified: str  # the session that wrote the file or has checked every byte of it
+    verified: str  # the run of the query that wrote the file or has checked every byte of it
 
     @classmethod
     def of(cls, run: Run, file: str, length: int, checksum: str, verified: str) -> RunEntry:
@@ -102,7 +102,7 @@ class Manifest:
     version: int
     partition: int
     query: str  # Spark's id of the query, the same over restarts
-    session: str  # Spark's id of this run of the query, new at every restart
+    run_id: str  # Spark's id of this run of the query, new at every restart
     join: str = ""  # id of the join, new each time it is built; empty in process
     attempt: str = ""  # the task attempt that wrote the version
     runs: list[RunEntry] = field(default_factory=list)

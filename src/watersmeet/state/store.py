@@ -173,30 +173,30 @@ class PartitionStore:
             manifest = self.manifest(version)
         return [run.file for run in manifest.runs] + [table.file for table in manifest.tables]
 
-    def load(self, batch: int, query: str, session: str, join: str = "") -> Manifest:
+    def load(self, batch: int, query: str, run_id: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
         if batch == 0:
             self.directory.make(self.folder)
             for version in self.versions():
                 self._check_query(self.manifest(version), query)
-            return Manifest(version=-1, partition=self.partition, query=query, session=session)
+            return Manifest(version=-1, partition=self.partition, query=query, run_id=run_id)
         manifest = self.manifest(batch - 1)
         self._check_query(manifest, query)
-        if manifest.session == session and manifest.join != join:
+        if manifest.run_id == run_id and manifest.join != join:
             raise self._shared()
         return manifest
 
-    def state(self, manifest: Manifest, session: str) -> OperatorState:
+    def state(self, manifest: Manifest, run_id: str) -> OperatorState:
         """A version's state. What an earlier run of the query wrote is checked byte for byte when it is first read."""
         runs: dict[str, list[Run]] = {}
         for entry in manifest.runs:
             if not entry.adds_up():
                 where = self.directory.path(self._manifest_name(manifest.version))
                 raise corrupt(where, f"an account of {entry.file} that adds up", f"{entry.stored_rows} rows")
-            runs.setdefault(entry.label, []).append(entry.run(self._data(entry, entry.stored_rows, session)))
+            runs.setdefault(entry.label, []).append(entry.run(self._data(entry, entry.stored_rows, run_id)))
         tables: dict[str, dict[str, SideTable]] = {}
         for table in manifest.tables:
-            data = self._data(table, table.rows, session)
+            data = self._data(table, table.rows, run_id)
             found = SideTable(data, table.rows, table.nbytes, table.content)
             tables.setdefault(table.store, {})[table.name] = found
         stores = [
@@ -213,9 +213,9 @@ class PartitionStore:
             manifest.accounts,
         )
 
-    def _data(self, entry: RunEntry | TableEntry, rows: int, session: str) -> StoredRun:
+    def _data(self, entry: RunEntry | TableEntry, rows: int, run_id: str) -> StoredRun:
         name = f"{self.folder}/{entry.file}"
-        verify = entry.verified != session
+        verify = entry.verified != run_id
         data = StoredRun(self.directory, name, entry.length, entry.checksum, rows, verify, self.readers)
         data.check_length()
         return data
@@ -263,7 +263,7 @@ class PartitionStore:
         """Write the runs and side tables of a state, and enter them in the manifest."""
         manifest.values, manifest.ended = state.values, state.ended
         manifest.finished, manifest.accounts = state.finished, state.accounts
-        manifest.runs = [self._entry(space.store(run), manifest.session) for run in state.runs]
+        manifest.runs = [self._entry(space.store(run), manifest.run_id) for run in state.runs]
         manifest.stores = [
             {"name": store.name, "input": store.input, "rows": store.rows, "values": store.values}
             for store in state.stores
@@ -272,7 +272,7 @@ class PartitionStore:
         for store, tables in owned:
             for name, table in tables.items():
                 data = space.store_table(table)
-                verified = "" if data.verify else manifest.session
+                verified = "" if data.verify else manifest.run_id
                 entry = TableEntry(
                     store, name, data.name.rpartition("/")[2], data.length, data.checksum,
                     table.rows, table.nbytes, table.content, verified,
@@ -298,10 +298,10 @@ class PartitionStore:
     def _manifest_name(self, version: int) -> str:
         return f"{self.folder}/v-{version:012d}.json"
 
-    def _entry(self, run: Run, session: str) -> RunEntry:
+    def _entry(self, run: Run, run_id: str) -> RunEntry:
         data = run.data
         assert isinstance(data, StoredRun)
-        verified = "" if data.verify else session
+        verified = "" if data.verify else run_id
         return RunEntry.of(run, data.name.rpartition("/")[2], data.length, data.checksum, verified)
 
     def _check_query(self, manifest: Manifest, query: str) -> None:
@@ -326,7 +326,7 @@ class PartitionStore:
 
     def _repeats(self, manifest: Manifest, earlier: Manifest) -> int:
         """How many batches so far came out differently when they were repeated, this one included."""
-        if manifest.join and earlier.session == manifest.session:
+        if manifest.join and earlier.run_id == manifest.run_id:
             if earlier.attempt == manifest.attempt:
                 raise self._renumbered()
             if earlier.join != manifest.join:

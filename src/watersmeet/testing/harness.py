@@ -75,8 +75,8 @@ def run_stored(plan: JoinPlan, script: Script, directory: StateDir, *, repeat: b
     for number, arrival in enumerate(script):
         batch = batch_of(plan, number, arrival)
         for attempt in range(2 if repeat else 1):
-            session = f"session-{number}-{attempt}"
-            rows = rows_of(run_batch(plan, directory, 0, batch, session=session, attempt=str(attempt)))
+            run_id = f"run-{number}-{attempt}"
+            rows = rows_of(run_batch(plan, directory, 0, batch, run_id=run_id, attempt=str(attempt)))
         outcome.per_batch.append(rows)
         outcome.digests.append(store.manifest(number).digest)
     return outcome

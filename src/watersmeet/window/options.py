@@ -27,6 +27,7 @@ class WindowOptions(Options):
     TUNING: ClassVar[frozenset[str]] = frozenset(
         {"algorithm", "service_rate", "memory", "on_overload", "shedding", "memory_split", "costs", "cores"}
     )
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"time_columns", "shedding", "memory_split", "costs", "cores"})
 
     window: tuple[Duration, Duration]
     """How long rows of the left and of the right input are joined with rows that come after them."""
@@ -45,9 +46,9 @@ class WindowOptions(Options):
     memory: Size | None = Field(default=None, gt=0)
     """Bytes for the rows held in memory, all partitions together."""
     shedding: Shedding = "equal"
-    """How the service rate is divided between the inputs when rows are shed."""
+    """How the service rate is divided between the inputs when rows are shed; the experiments compare the others."""
     memory_split: MemorySplit = "optimal"
-    """How the memory is divided between the windows when they shrink."""
+    """How the memory is divided between the windows when they shrink; the experiments compare the others."""
     costs: KernelCosts | None = None
     """Calibrated costs of this machine; None for those of the reference machine."""
     cores: int | None = Field(default=None, gt=0)

@@ -64,9 +64,9 @@ def test_dates_beyond_the_last_microsecond_count_as_the_last() -> None:
 @pytest.mark.parametrize("option", ["window", "lateness"])
 def test_a_multiway_window_has_a_longest_length(option: str) -> None:
     lengths: dict[str, Any] = {"window": "1 s", option: timedelta(microseconds=MAX_DURATION)}
-    options = MultiwayOptions.checked("multiway_join", time={"a": "_p0"}, **lengths)
+    options = MultiwayOptions.checked("multiway_join", {"time": {"a": "_p0"}}, **lengths)
     assert getattr(options, option) == MAX_DURATION
     lengths[option] = timedelta(microseconds=MAX_DURATION + 1)
     with pytest.raises(OptionError, match=f"less than or equal to {MAX_DURATION}") as caught:
-        MultiwayOptions.checked("multiway_join", time={"a": "_p0"}, **lengths)
+        MultiwayOptions.checked("multiway_join", {"time": {"a": "_p0"}}, **lengths)
     assert str(caught.value).startswith(f"multiway_join: expected a valid value for {option}, found ")

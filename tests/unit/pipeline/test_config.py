@@ -131,7 +131,7 @@ def test_every_family_takes_its_options_and_refuses_others(operator: str) -> Non
     assert loaded.pipeline.join.given.keys() == set(join) & set(options)
     with pytest.raises(PipelineError, match=r"join\.nonsense: unknown key"):
         from_dict({**data, "join": {**join, "nonsense": 1}})
-    for hidden in FAMILIES[operator].FILLED_IN - set(FAMILIES[operator].model_fields):
+    for hidden in FAMILIES[operator].OPTIONS.INTERNAL - set(FAMILIES[operator].model_fields):
         with pytest.raises(PipelineError, match="unknown key"):
             from_dict({**data, "join": {**join, hidden: 1}})
 

@@ -13,6 +13,8 @@ from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.window.options import WindowOptions
 
+TABLE = {"master": "m", "path": "p"}
+
 
 class Sample(Options):
     TUNING: ClassVar[frozenset[str]] = frozenset({"pages"})
@@ -139,18 +141,36 @@ def test_a_plan_carries_microseconds() -> None:
         (ProgressiveOptions, {"policy": "hmj"}, "policy"),
         (ProgressiveOptions, {"buckets": 7}, "buckets"),
         (WindowOptions, {"window": "1 s", "lateness": "1 s"}, "lateness"),
-        (WindowOptions, {"window": "1 s", "memory_split": "equal", "time": "at"}, "memory_split"),
         (MultiwayOptions, {"lateness": "1 s"}, "lateness"),
         (MultiwayOptions, {"slices": 3}, "slices"),
         (PunctuatedOptions, {"purge_after": 3}, "purge_after"),
-        (
-            SemiStreamOptions,
-            {"master": "m", "path": "p", "policy": "mesh", "switching_factor": 2.0},
-            "switching_factor",
-        ),
+        (SemiStreamOptions, {"policy": "mesh", "switching_factor": 2.0}, "switching_factor"),
     ],
 )
 def test_an_option_without_effect_is_refused(model: type[Options], given: dict[str, object], unused: str) -> None:
     with pytest.raises(OptionError, match=f"{unused}=.*, which has none with the others as they are") as caught:
-        model.checked("join", **given)
+        model.checked("join", TABLE if model is SemiStreamOptions else None, **given)
     assert caught.value.option == unused
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [
+        (ProgressiveOptions, {"memory": "1 MB", "policy": "rpj-md"}, "should be 'rpj', 'xjoin' or 'hmj'"),
+        (ProgressiveOptions, {"memory": "1 MB", "policy": "rjp"}, "should be 'rpj', 'xjoin' or 'hmj'"),
+        (ProgressiveOptions, {"memory_rows": 3}, "expected one of the options memory, policy, flush, .*'memory_rows'"),
+        (WindowOptions, {"window": "1 s", "shedding": "rate"}, "expected one of the options window, .*'shedding'"),
+        (WindowOptions, {"window": "1 s", "memory_split": "left"}, "expected one of the options .*'memory_split'"),
+        (SemiStreamOptions, {"version": 3}, "expected one of the options policy, how, .*'version'"),
+    ],
+)
+def test_what_serves_experiments_is_not_offered(model: type[Options], given: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        model.checked("join", TABLE if model is SemiStreamOptions else None, **given)
+    assert caught.value.option in given
+    assert "rpj-dd" not in str(caught.value)
+
+
+def test_a_plan_may_have_what_serves_experiments() -> None:
+    assert ProgressiveOptions(policy="rpj-md", memory_rows=3).operator == "rpj"
+    assert WindowOptions(window=1, on_overload="shed", shedding="rate").shedding == "rate"

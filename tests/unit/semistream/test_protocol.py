@@ -211,4 +211,4 @@ def test_another_table_at_the_path_is_refused(tmp_path: Path) -> None:
 )
 def test_options_are_checked(name: str, value: object) -> None:
     with pytest.raises(OptionError, match=name):
-        SemiStreamOptions.checked("semi_stream_join", master="m", path="p", **{name: value})
+        SemiStreamOptions.checked("semi_stream_join", {"master": "m", "path": "p"}, **{name: value})

@@ -74,5 +74,5 @@ def test_no_join_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [-1, 2**40])
 def test_signals_have_a_range(state_dir: Path, value: int) -> None:
-    with pytest.raises(ValueError, match=f"a signal is a number from 0 to 1073741824, not {value}"):
+    with pytest.raises(ValueError, match=f"a signal is a number from 0 to 134217728, not {value}"):
         send_signal(state_dir, value)

@@ -49,7 +49,7 @@ def rows_of(name: str, space: RunSpace, input: str | None = None) -> RowStore:
 
 def commit(store: PartitionStore, version: int, state: OperatorState) -> Manifest:
     history = store.manifest(version - 1).history if version else []
-    manifest = Manifest(version=version, partition=3, query="q", session="s", history=history)
+    manifest = Manifest(version=version, partition=3, query="q", run_id="s", history=history)
     return store.commit(manifest, state, store.space(version, "0"), Metrics(rows_out=version), {"join": 0.5}, 0)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from watersmeet.engine.registry import build
-from watersmeet.errors import BrokenPromiseError, StateMismatchError
+from watersmeet.errors import EndedInputError, StateMismatchError
 from watersmeet.join.operator import advance
 from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.spark.control import FIRST_END, FIRST_NULL_KEY, FIRST_SIGNAL, TICK
-from watersmeet.spark.task import Position, _check_partition, make_batch
+from watersmeet.spark.control import MAX_SIGNAL
+from watersmeet.spark.task import Position, _check_partition
+from watersmeet.spark.wire import Job, Kind, Layout, code
 from watersmeet.state.space import MemorySpace
 
 PLAN = JoinPlan(
@@ -22,11 +25,13 @@ PLAN = JoinPlan(
     (),
     partitions=4,
 )
-SOURCES = [
-    {"name": "left", "kind": "rows", "slots": [0, 1]},
-    {"name": "right", "kind": "rows", "slots": [0]},
-    {"name": "left", "kind": "punctuations", "slots": []},
-]
+RIGHT = code(Kind.ROW, 1)
+HASH_OF_1 = -7001672635703045582
+LAYOUT = Layout(rows={"left": [0, 1], "right": [0]}, punctuations={"left": []})
+
+
+def job(plan: JoinPlan = PLAN) -> Job:
+    return Job("join", "id", "unused", plan, LAYOUT, [])
 
 
 def union(*rows: tuple[int, int, int | None, str | None, int | None]) -> pa.Table:
@@ -37,8 +42,10 @@ def union(*rows: tuple[int, int, int | None, str | None, int | None]) -> pa.Tabl
 
 
 def test_rows_go_to_their_inputs_sorted_by_hash_and_normalised() -> None:
-    table = union((0, -1, 10, "a", 7), (1, 5, 11, "b", None), (0, 5, 11, "c", None), (TICK, 1, None, None, None))
-    batch = make_batch(PLAN, SOURCES, 3, table)
+    table = union(
+        (0, -1, 10, "a", 7), (RIGHT, 5, 11, "b", None), (0, 5, 11, "c", None), (code(Kind.TICK), 1, None, None, None)
+    )
+    batch = job().batch(3, table)
     assert batch.number == 3
     assert batch.time == 0
     assert batch.rows["left"].schema == PLAN.input("left").schema
@@ -51,14 +58,14 @@ def test_rows_go_to_their_inputs_sorted_by_hash_and_normalised() -> None:
 
 def test_control_rows_are_ends_and_signals_and_no_data() -> None:
     table = union(
-        (FIRST_END - 1, 0, None, None, None),
-        (FIRST_END - 1, 0, None, None, None),
-        (FIRST_SIGNAL - 9, 0, None, None, None),
-        (FIRST_SIGNAL - 0, 0, None, None, None),
-        (TICK, 0, None, None, None),
-        (2, 0, 12, None, None),
+        (code(Kind.END, 1), 0, None, None, None),
+        (code(Kind.END, 1), 0, None, None, None),
+        (code(Kind.SIGNAL, 9), 0, None, None, None),
+        (code(Kind.SIGNAL, 0), 0, None, None, None),
+        (code(Kind.TICK), 0, None, None, None),
+        (code(Kind.PUNCTUATION), 0, 12, None, None),
     )
-    batch = make_batch(PLAN, SOURCES, 0, table)
+    batch = job().batch(0, table)
     assert batch.ended == {"right"}
     assert batch.signals == (0, 9)
     assert batch.is_idle
@@ -66,8 +73,8 @@ def test_control_rows_are_ends_and_signals_and_no_data() -> None:
 
 
 def test_rows_without_a_key_are_counted_with_their_input() -> None:
-    bare = [(FIRST_NULL_KEY - 1, 0, None, None, None)] * 3
-    batch = make_batch(PLAN, SOURCES, 4, union((FIRST_NULL_KEY, 0, None, None, None), *bare, (1, 5, 11, "b", None)))
+    bare = [(code(Kind.NULL_KEY, 1), 0, None, None, None)] * 3
+    batch = job().batch(4, union((code(Kind.NULL_KEY), 0, None, None, None), *bare, (RIGHT, 5, 11, "b", None)))
     assert batch.null_keys == {"left": 1, "right": 3}
     assert batch.ended == frozenset()
     assert batch.signals == ()
@@ -77,19 +84,62 @@ def test_rows_without_a_key_are_counted_with_their_input() -> None:
     assert operator.metrics.counters["left.left.null_key"] == 1
     assert operator.metrics.counters["left.right.null_key"] == 3
     operator.ended = {"left": 3}
-    with pytest.raises(BrokenPromiseError, match="found 1 rows in batch 4"):
+    with pytest.raises(EndedInputError, match="found 1 rows in batch 4"):
         list(advance(operator, batch))
 
 
+def test_rows_without_a_key_are_handed_on_where_the_join_keeps_them() -> None:
+    left, right = PLAN.inputs
+    plan = replace(PLAN, inputs=(left, replace(right, keep_null_keys=True)))
+    bare, kept = (code(Kind.NULL_KEY), 2, None, None, None), (code(Kind.NULL_KEY, 1), 2, None, "b", None)
+    batch = job(plan).batch(4, union(kept, bare, (RIGHT, 6, 11, "c", None), kept))
+    assert batch.null_keys == {"left": 1}
+    assert batch.null_rows.keys() == {"right"}
+    assert batch.null_rows["right"].schema == right.schema
+    assert batch.null_rows["right"].select(["_k0", "_p0"]).to_pylist() == [{"_k0": None, "_p0": "b"}] * 2
+    assert batch.rows["right"].column("_p0").to_pylist() == ["c"]
+    operator = build(plan, MemorySpace())
+    assert list(advance(operator, batch)) == []
+    assert operator.metrics.rows_in == {"left": 1, "right": 3}
+    assert operator.metrics.counters["left.right.null_key"] == 2
+
+
+def test_a_key_that_is_its_hash_is_null_where_there_is_none() -> None:
+    left, right = PLAN.inputs
+    plan = replace(PLAN, inputs=(replace(left, keep_null_keys=True), right))
+    table = union(
+        (code(Kind.ROW), HASH_OF_1, None, "a", None),
+        (code(Kind.NULL_KEY), 1, None, "b", None),
+        (code(Kind.PUNCTUATION), HASH_OF_1, None, None, None),
+        (code(Kind.PATTERN), 3, None, None, None),
+    )
+    batch = job(plan).batch(0, table.drop_columns("_k0"))
+    assert batch.rows["left"].select(["_k0", "_p0"]).to_pylist() == [{"_k0": 1, "_p0": "a"}]
+    assert batch.null_rows["left"].select(["_k0", "_p0"]).to_pylist() == [{"_k0": None, "_p0": "b"}]
+    assert batch.punctuations["left"].column("_k0").to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize("number", [0, 1, 15, MAX_SIGNAL])
+def test_codes_are_told_apart_and_fit_an_int(number: int) -> None:
+    codes = [code(kind, number) for kind in Kind]
+    assert len({*codes, *(code(kind, number + 1) for kind in Kind)}) == 2 * len(Kind)
+    assert max(codes) < 2**31
+
+
+def test_a_job_survives_its_journey() -> None:
+    sent = Job("join", "id", "s3://b/ü\"'", PLAN, LAYOUT, [True, False])
+    assert Job.from_json(sent.to_json()) == sent
+
+
 def test_no_rows_at_all() -> None:
-    batch = make_batch(PLAN, SOURCES, 0, None)
+    batch = job().batch(0, None)
     assert {name: table.schema for name, table in batch.rows.items()} == {s.name: s.schema for s in PLAN.inputs}
     assert batch.is_idle
 
 
 def test_the_clock_is_that_of_the_rows() -> None:
-    table = union((TICK, 0, None, None, None)).append_column("_time", pa.array([77]))
-    assert make_batch(PLAN, SOURCES, 0, table).time == 77
+    table = union((code(Kind.TICK), 0, None, None, None)).append_column("_time", pa.array([77]))
+    assert job().batch(0, table).time == 77
 
 
 @pytest.mark.parametrize("value", [6, -2, 2])
@@ -101,7 +151,7 @@ def test_rows_of_the_tasks_own_partition_are_welcome(value: int) -> None:
     ("partition", "table"),
     [
         (1, union((0, 6, 1, "a", None))),
-        (1, union((FIRST_END, 0, None, None, None))),
+        (1, union((code(Kind.END), 0, None, None, None))),
         (0, union((0, -2, 1, "a", None))),
         (4, None),
     ],

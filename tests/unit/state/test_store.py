@@ -38,10 +38,10 @@ RESTORE = (
 
 
 def advance(
-    folder: Path, number: int, session: str = "s", attempt: str = "0", join: str = "", arrival: Arrival | None = None
+    folder: Path, number: int, run_id: str = "s", attempt: str = "0", join: str = "", arrival: Arrival | None = None
 ) -> Counter[Row]:
     batch = batch_of(PLAN, number, arrival or SCRIPT[number])
-    results = run_batch(PLAN, StateDir(folder), 0, batch, session=session, attempt=attempt, join=join)
+    results = run_batch(PLAN, StateDir(folder), 0, batch, run_id=run_id, attempt=attempt, join=join)
     return rows_of(results)
 
 
@@ -107,7 +107,7 @@ def test_a_crash_before_the_manifest_leaves_the_old_version(tmp_path: Path, monk
     assert files(tmp_path, "run-000000000004-*")  # written, named by nothing
     whole = tmp_path / "whole"
     run_until(whole, 3)
-    assert advance(tmp_path, 4, session="restarted") == advance(whole, 4)
+    assert advance(tmp_path, 4, run_id="restarted") == advance(whole, 4)
 
 
 def test_a_consumer_that_stops_early_leaves_a_version(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_timings_are_not_in_the_digest(tmp_path: Path) -> None:
     def commit(seconds: float, count: int) -> str:
         metrics = Metrics()
         metrics.count("probes", count)
-        manifest = Manifest(version=0, partition=0, query="q", session="s")
+        manifest = Manifest(version=0, partition=0, query="q", run_id="s")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return store.commit(manifest, OperatorState(), store.space(0, "0"), metrics, {"join": seconds}, 0).digest
@@ -279,7 +279,7 @@ def test_a_bit_flipped_in_a_run_file_is_found_after_a_restart(tmp_path: Path) ->
     victim = tmp_path / "part-00000" / entry.file
     flip_a_bit(victim, victim.stat().st_size // 2)
     with pytest.raises(CorruptStateError) as error:
-        advance(tmp_path, 4, session="restarted")
+        advance(tmp_path, 4, run_id="restarted")
     found = StateDir(tmp_path).checksum(f"part-00000/{entry.file}")
     assert str(error.value) == (
         f"state file {victim}: expected checksum {entry.checksum}, found checksum {found}. {RESTORE}"
@@ -290,8 +290,8 @@ def test_a_run_that_is_not_read_at_once_is_still_checked_when_it_is(tmp_path: Pa
     store = PartitionStore(StateDir(tmp_path), 0)
     store.load(0, "q", "first")
 
-    def commit(version: int, session: str, runs: list[Run]) -> None:
-        manifest = Manifest(version=version, partition=0, query="q", session=session)
+    def commit(version: int, run_id: str, runs: list[Run]) -> None:
+        manifest = Manifest(version=version, partition=0, query="q", run_id=run_id)
         store.commit(manifest, state_of(runs), store.space(version, "0"), Metrics(), {}, 0)
 
     space = store.space(0, "0")
@@ -309,10 +309,10 @@ def test_a_checked_run_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.
     checked: list[str] = []
     checksum = StateDir.checksum
     monkeypatch.setattr(StateDir, "checksum", lambda self, name: checked.append(name) or checksum(self, name))
-    advance(tmp_path, 4, session="restarted")
+    advance(tmp_path, 4, run_id="restarted")
     assert checked
     checked.clear()
-    advance(tmp_path, 5, session="restarted")
+    advance(tmp_path, 5, run_id="restarted")
     assert not checked
 
 
@@ -370,7 +370,7 @@ def test_one_task_that_computes_a_partition_number_twice(tmp_path: Path) -> None
         "place, or write the result to a sink first."
     )
     advance(tmp_path, 0, attempt="18", join="j")  # a retry, or a second action, is another attempt
-    advance(tmp_path, 0, attempt="17", session="restarted", join="j2")
+    advance(tmp_path, 0, attempt="17", run_id="restarted", join="j2")
 
 
 def test_two_joins_of_one_query_in_one_directory(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_spilled_runs_on_disk_equal_those_in_memory(tmp_path: Path) -> None:
     for bucket, hashes in pages:
         writer.add(bucket, pa.table({"_hash": pa.array(hashes, pa.uint64())}))
     run = writer.finish(oldest=0, newest=0, level=2)
-    manifest = Manifest(version=0, partition=0, query="q", session="s")
+    manifest = Manifest(version=0, partition=0, query="q", run_id="s")
     store.commit(manifest, state_of([run]), store.space(0, "0"), Metrics(), {}, 0)
     (again,) = store.state(store.load(1, "q", "t"), "t").runs
     assert again.digest() == run.digest()

@@ -1,0 +1,105 @@
+"""Options are declared in the models. Functions, docstrings and pipeline files say the same of them, or fail here."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
+
+import watersmeet as wm
+from watersmeet.errors import OptionError
+from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.reference import arguments, type_name
+from watersmeet.pipeline.wiring import Wiring
+from watersmeet.plan.options import literals
+
+EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+
+# What connects a join, by the names that its function has for it.
+WIRING = {
+    "left", "right", "on", "state_dir", "partitions", "inputs", "names", "time", "punctuations", "stream", "master",
+    "idle",
+}  # fmt: skip
+# Given as None, they are left to `goal`.
+LEFT_OPEN = {("punctuated_join", "purge"), ("punctuated_join", "scheduling")}
+
+
+# The types in which Python code gives a value, by the word that the reference has for its type.
+WRITTEN_AS: dict[str, set[Any]] = {
+    "duration": {str, timedelta}, "size": {str, int}, "whole number": {int}, "number": {float}, "text": {str},
+}  # fmt: skip
+
+
+def leaves(hint: Any) -> set[Any]:
+    """The types of which a hint is made."""
+    return set().union(*map(leaves, get_args(hint))) if get_args(hint) else {hint}
+
+
+def function(family: type[Wiring]) -> Any:
+    return getattr(wm, family.FUNCTION)
+
+
+def parameters(family: type[Wiring]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function(family)).parameters)
+
+
+@pytest.mark.parametrize("name", [name for name in wm.__all__ if inspect.isfunction(getattr(wm, name))])
+def test_an_unknown_parameter_is_an_option_error(name: str) -> None:
+    with pytest.raises(OptionError, match="found parameter 'state_dri'") as caught:
+        getattr(wm, name)(state_dri="x")
+    assert caught.value.option == "state_dri"
+    has_one = "state_dir" in inspect.signature(getattr(wm, name)).parameters
+    assert ("Did you mean 'state_dir'?" in str(caught.value)) is has_one
+
+
+@EVERY
+def test_a_function_has_the_options_of_its_model_and_no_others(family: type[Wiring]) -> None:
+    offered = set(family.OPTIONS.offered())
+    assert set(parameters(family)) - (WIRING - offered) == offered
+    assert "partitions" in parameters(family)
+
+
+@EVERY
+def test_defaults_are_those_of_the_model(family: type[Wiring]) -> None:
+    for name, parameter in parameters(family).items():
+        if name not in family.OPTIONS.offered() or (family.FUNCTION, name) in LEFT_OPEN:
+            continue
+        field = family.OPTIONS.model_fields[name]
+        if field.is_required():
+            assert parameter.default is parameter.empty, name
+            continue
+        given = TypeAdapter(field.rebuild_annotation()).validate_python(parameter.default)
+        assert given == field.get_default(call_default_factory=True), name
+
+
+@EVERY
+def test_types_are_those_of_the_model(family: type[Wiring]) -> None:
+    hints = get_type_hints(function(family))
+    for name in set(parameters(family)) & set(family.OPTIONS.offered()):
+        field = family.OPTIONS.model_fields[name]
+        assert literals(hints[name]) == family.OPTIONS.offered_values(name), name
+        kind = type_name(field.annotation, field.metadata).removeprefix("list of ")
+        if kind in WRITTEN_AS:
+            assert leaves(hints[name]) - {type(None)} == WRITTEN_AS[kind], name
+
+
+@EVERY
+def test_docstrings_explain_every_parameter(family: type[Wiring]) -> None:
+    explained = arguments(function(family))
+    assert list(explained) == list(parameters(family))
+    for name in explained.keys() & set(family.OPTIONS.offered()):
+        for value in family.OPTIONS.offered_values(name):
+            assert f'"{value}"' in explained[name], (name, value)
+        for values in family.OPTIONS.LAB.values():
+            assert not any(value in explained[name] for value in values)
+
+
+@EVERY
+def test_pipeline_files_connect_a_join_as_its_function_does(family: type[Wiring]) -> None:
+    for name in family.model_fields.keys() & parameters(family).keys():
+        field, parameter = family.model_fields[name], parameters(family)[name]
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        assert (default or None) == (None if parameter.default is parameter.empty else parameter.default), name
