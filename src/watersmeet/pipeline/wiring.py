@@ -120,6 +120,10 @@ class BinaryWiring(PartitionedWiring):
     left: str = Field(description="The source that is the left input.")
     right: str = Field(description="The source that is the right input.")
     on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[left, right]`.")
+    how: str = Field(
+        default="inner",
+        description="`inner`, `left`, `right`, `full`, `left_semi` or `left_anti`.",
+    )
 
     def sources(self) -> dict[str, str]:
         """Left and right."""

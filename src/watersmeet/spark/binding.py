@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import CorruptStateError, OptionError
+from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.plan.options import Options
 from watersmeet.spark.control import CONTROL_SCHEMA
@@ -44,6 +45,7 @@ class Output:
     field: T.StructField
     input: str
     position: int
+    otherwise: str = ""  # the input whose key it is in a result that has no row of the first
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Binding:
     output: list[Output]
     options: Options
     state_dir: str
+    how: JoinType = JOIN_TYPES["inner"]
     partitions: int | None = None
     succeeds: str | None = None  # another operator whose state this one can take up
     tick: bool | None = None  # run batches while no data comes; None: never, whatever the options are
@@ -148,6 +151,7 @@ class Binding:
                 pa.field(column.field.name, arrow_type(encoded_type(column.field.dataType))),
                 column.input,
                 internal_name(by_name[column.input], column.position),
+                column.otherwise,
             )
             for column in self.output
         ]
@@ -155,7 +159,8 @@ class Binding:
             OutputColumn(pa.field(spec.name, arrow_type(encoded_type(spec.dataType))), source, column)
             for spec, source, column in self.extra_output
         ]
-        return JoinPlan(self.operator, specs, tuple(output), self.options.identity(), self.options.tuning(), partitions)
+        settings = self.options.identity(), self.options.tuning(), partitions, self.how.name
+        return JoinPlan(self.operator, specs, tuple(output), *settings)
 
     def _control(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame:
         """The markers sent to the join, a copy for every partition."""

@@ -1,31 +1,86 @@
-"""Output columns: those of Spark's own join, and no two with one name."""
+"""Output columns: those of Spark's own join of the same type, and no two with one name."""
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
-from watersmeet.errors import ColumnError
+from watersmeet.errors import ColumnError, OptionError
+from watersmeet.join.join_type import JOIN_TYPES, JoinType, canonical
 from watersmeet.spark.binding import Output
-from watersmeet.spark.schema import Source, comparable_name
+from watersmeet.spark.schema import Source, common_key_types, comparable_name
 
 
-def binary_output(who: str, left: Source, right: Source, *, shared: bool) -> list[Output]:
-    """The columns of `left.join(right, on)`.
+def checked_how(who: str, how: object, offered: Collection[str] = tuple(JOIN_TYPES)) -> JoinType:
+    """The join type in any of PySpark's spellings; an `OptionError` if it is none, or none that is offered."""
+    found = canonical(how) if isinstance(how, str) else None
+    if found not in offered:
+        near = difflib.get_close_matches(str(how).lower(), offered, n=1)
+        raise OptionError(
+            who,
+            expected=f"how {', '.join(map(repr, offered))}, in any of PySpark's spellings",
+            found=repr(how),
+            hint=f"Did you mean {near[0]!r}?" if near and not found else "Leave it out for 'inner'.",
+            option="how",
+        )
+    return JOIN_TYPES[str(found)]
 
-    With shared names the keys come first and once, from the left; with pairs all columns of both sides are kept.
+
+def typed_sources(sources: Sequence[Source], how: JoinType, needed: Sequence[int] = ()) -> list[Source]:
+    """The sources as a join type wants them: rows without a key if they are emitted, of the right input of a semi or
+    anti join only the keys and the columns `needed` for the join itself."""
+    kept = [replace(source, keep_null_keys=wanted) for source, wanted in zip(sources, how.unmatched, strict=True)]
+    if how.exists:
+        right = sources[1]
+        marked = right.payload[len(right.payload) - right.marked :]
+        own = [position for position in right.row_payload if position in needed]
+        kept[1] = replace(kept[1], payload=[*own, *marked])
+    return kept
+
+
+def binary_output(
+    who: str, left: Source, right: Source, *, shared: bool, how: JoinType = JOIN_TYPES["inner"], nullable: bool = False
+) -> list[Output]:
+    """The columns of `left.join(right, on, how)`.
+
+    With shared names the keys come first and once: from the left input, of a right join from the right one, of a full
+    join from whichever is there. With pairs all columns of both sides are kept. `nullable`: all of them may be null.
     """
-    if shared:
-        columns = [Output(left.fields[i], left.name, i) for i in left.keys]
-        columns += [Output(left.fields[i], left.name, i) for i in left.payload]
-        columns += [Output(right.fields[i], right.name, i) for i in right.payload]
-    else:
-        columns = [Output(f, left.name, i) for i, f in enumerate(left.fields)]
-        columns += [Output(f, right.name, i) for i, f in enumerate(right.fields)]
+    absent = (nullable or how.unmatched[1], nullable or how.unmatched[0])  # whether a result may lack a row of a side
+    sides = [(left, absent[0]), *([] if how.exists else [(right, absent[1])])]
+    columns = _keys(who, left, right, how, nullable=nullable) if shared else []
+    for source, lacks in sides:
+        positions = source.row_payload if shared else sorted([*source.keys, *source.row_payload])
+        columns += [Output(_nullable(source.fields[i], lacks), source.name, i) for i in positions]
     check_clashes(who, columns, left.frame.sparkSession)
     return columns
+
+
+def _keys(who: str, left: Source, right: Source, how: JoinType, *, nullable: bool) -> list[Output]:
+    if how.unmatched == (True, True):
+        both = zip(left.keys, right.keys, common_key_types(who, [left, right]), strict=True)
+        return [
+            Output(
+                T.StructField(
+                    left.fields[i].name, kind, nullable or left.fields[i].nullable or right.fields[j].nullable
+                ),
+                left.name,
+                i,
+                otherwise=right.name,
+            )
+            for i, j, kind in both
+        ]
+    source = right if how.unmatched == (False, True) else left
+    return [Output(_nullable(source.fields[i], nullable), source.name, i) for i in source.keys]
+
+
+def _nullable(field: T.StructField, nullable: bool) -> T.StructField:
+    return T.StructField(field.name, field.dataType, field.nullable or nullable, field.metadata)
 
 
 def check_clashes(who: str, columns: Sequence[Output], session: SparkSession) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from watersmeet.plan.options import Options, checked_path, known_names
 from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
-from watersmeet.spark.output import binary_output
+from watersmeet.spark.output import binary_output, checked_how, typed_sources
 from watersmeet.spark.schema import key_pairs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator
@@ -28,6 +28,7 @@ def progressive_join(
     on: str | Sequence[str | tuple[str, str]],
     state_dir: str | os.PathLike[str],
     *,
+    how: str = "inner",
     memory: str | int | None = None,
     policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
     flush: Flush | None = None,
@@ -45,7 +46,7 @@ def progressive_join(
     distinct_keys: int | None = None,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Inner equi-join of two streaming DataFrames, every pair exactly once.
+    """Equi-join of two streaming DataFrames, every result exactly once.
 
     Without `memory` every pair is reported as soon as both its rows are there. With it, rows beyond the budget go to
     disk; what they are owed is reported while the inputs are silent, and the rest when both inputs have ended
@@ -55,8 +56,11 @@ def progressive_join(
         left: A streaming DataFrame.
         right: A streaming DataFrame.
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
-            that `left.join(right, on)` has.
+            that `left.join(right, on, how)` has.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
+            unmatched row is emitted once, as soon as it is certain that nothing can match it (here: when the
+            other input has ended, see `end_input`).
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed at a restart, but not added or taken away.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
@@ -104,7 +108,7 @@ def progressive_join(
         sequential_page_cost=sequential_page_cost,
         distinct_keys=distinct_keys,
     )
-    return join(left, right, on, state_dir, options, partitions)
+    return join(left, right, on, state_dir, options, partitions, how)
 
 
 def began_under_budget(state_dir: str) -> bool:
@@ -119,16 +123,18 @@ def join(
     state_dir: str,
     options: ProgressiveOptions,
     partitions: int | None = None,
+    how: str = "inner",
 ) -> DataFrame:
     """The join with any options there are, those for experiments included."""
-    operator = options.operator
+    operator, kind = options.operator, checked_how(WHO, how)
     pairs, shared = key_pairs(WHO, on)
-    sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
+    sources = typed_sources(binary_sources(WHO, left, right, pairs, ("left", "right")), kind)
     return Binding(
         who=WHO,
         operator=operator,
         sources=sources,
-        output=binary_output(WHO, *sources, shared=shared),
+        output=binary_output(WHO, *sources, shared=shared, how=kind),
+        how=kind,
         options=Options() if operator == UNLIMITED else options,
         state_dir=state_dir,
         partitions=partitions,

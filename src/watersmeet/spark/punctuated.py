@@ -18,7 +18,7 @@ from watersmeet.punctuated.promises.constraints import Clustered, Constraint, On
 from watersmeet.punctuated.promises.ordering import is_ordered
 from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources, internal_name
-from watersmeet.spark.output import check_clashes
+from watersmeet.spark.output import binary_output, check_clashes, checked_how, typed_sources
 from watersmeet.spark.promises import FIELDS, Promised
 from watersmeet.spark.schema import (
     Source,
@@ -58,6 +58,7 @@ def punctuated_join(
     on: str | Sequence[str | tuple[str, str]],
     state_dir: str | os.PathLike[str],
     *,
+    how: str = "inner",
     constraints: Sequence[Constraint | Mapping[str, Any]] = (),
     punctuations: Mapping[str, Punctuations] | None = None,
     purge: Literal["immediate", "batch"] | None = None,
@@ -72,7 +73,7 @@ def punctuated_join(
     idle_pages: int = 64,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Inner equi-join of two streams that purges every row which their promises make useless.
+    """Equi-join of two streams that purges every row which their promises make useless.
 
     No watermark and no time column are needed, and nothing is lost: a row goes only when it is certain that it can
     never match again.
@@ -80,8 +81,12 @@ def punctuated_join(
     Args:
         left: A streaming DataFrame.
         right: Another one.
-        on: A column name, a list of names, or pairs of names; the output has the columns of `left.join(right, on)`.
+        on: A column name, a list of names, or pairs of names; the output has the columns of `left.join(right, on,
+            how)`.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
+            unmatched row is emitted once, as soon as it is certain that nothing can match it (the other
+            input has promised to send no more rows of its key, or has ended).
         constraints: What is known beforehand: `OneToMany`, `Clustered`, `Ordered`.
         punctuations: Per input ("left", "right") where its punctuations come from: `PunctuationRows`, or a streaming
             DataFrame with a column for every key column of the input (see `patterns`; a plain value, an array of values
@@ -113,6 +118,15 @@ def punctuated_join(
     ...     punctuations={"right": wm.PunctuationRows("is_end")},
     ... )  # doctest: +SKIP
     """
+    kind = checked_how(WHO, how)
+    if kind.exists and propagate is not None:
+        raise OptionError(
+            WHO,
+            expected="propagate with how 'inner', 'left', 'right' or 'full'",
+            found=f"how={kind.name!r}",
+            hint="Leave propagate out: the output of a semi or anti join ends with the left input's punctuations.",
+            option="propagate",
+        )
     pairs, shared = key_pairs(WHO, on)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     key_types = common_key_types(WHO, sources)
@@ -128,10 +142,16 @@ def punctuated_join(
         **{name: value for name, value in given.items() if value is not None},
     )
     all_sources = _with_punctuations(sources, punctuations, key_types)
-    rows = all_sources[:2]
+    needed = [
+        find_column(WHO, "right", right, constraint.sequence)
+        for constraint in checked.constraints
+        if not isinstance(constraint, OneToMany) and constraint.input == "right" and constraint.sequence is not None
+    ]
+    rows = all_sources[:2] = typed_sources(all_sources[:2], kind, needed)
     resolved = tuple(_resolved(constraint, rows, key_types) for constraint in checked.constraints)
     options = checked.model_copy(update={"constraints": resolved})
-    output = _output(rows, shared=shared, nullable=propagate is not None)
+    # A row that is a punctuation leaves most columns null.
+    output = binary_output(WHO, *rows, shared=shared, how=kind, nullable=propagate is not None)
     extra = []
     if propagate is not None:
         field = T.StructField(propagate, _punctuation_type(sources[0], key_types), True)
@@ -142,6 +162,7 @@ def punctuated_join(
         operator="punctuated",
         sources=all_sources,
         output=output,
+        how=kind,
         options=options,
         state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
@@ -153,21 +174,6 @@ def punctuated_join(
     # Only here is it known which partition says a pattern that every partition must say.
     column = quoted(propagate)
     return joined.withColumn(propagate, F.when(column.isNotNull(), column.withField("part", F.spark_partition_id())))
-
-
-def _output(rows: Sequence[Source], *, shared: bool, nullable: bool) -> list[Output]:
-    """The columns of Spark's join, without the markers; a row that is a punctuation leaves most of them null."""
-    columns = []
-    for side, source in enumerate(rows):
-        own = [*source.keys, *source.row_payload]
-        positions = own[len(source.keys) if side else 0 :] if shared else sorted(own)
-        columns += [Output(_nullable(source.fields[i], nullable), source.name, i) for i in positions]
-    check_clashes(WHO, columns, rows[0].frame.sparkSession)
-    return columns
-
-
-def _nullable(field: T.StructField, nullable: bool) -> T.StructField:
-    return T.StructField(field.name, field.dataType, True, field.metadata) if nullable else field
 
 
 def _resolved(constraint: Constraint, sources: Sequence[Source], key_types: Sequence[T.DataType]) -> Constraint:

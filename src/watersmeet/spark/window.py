@@ -16,7 +16,7 @@ from watersmeet.errors import ColumnError, OptionError
 from watersmeet.plan.options import Duration, Options, checked_path, known_names
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
-from watersmeet.spark.output import binary_output
+from watersmeet.spark.output import binary_output, checked_how, typed_sources
 from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.spark.session import parallelism
 from watersmeet.state.directory import StateDir
@@ -36,6 +36,7 @@ def window_join(
     on: str | Sequence[str | tuple[str, str]],
     state_dir: str | os.PathLike[str],
     *,
+    how: str = "inner",
     window: Length | tuple[Length, Length],
     time: str | tuple[str, str] | None = None,
     lateness: Length = "10 s",
@@ -43,20 +44,24 @@ def window_join(
     service_rate: float | None = None,
     memory: str | int | None = None,
     on_overload: Overload = "keep",
+    idle_timeout: Length | None = None,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Inner equi-join of two streaming DataFrames within moving windows, every pair exactly once.
+    """Equi-join of two streaming DataFrames within moving windows, every result exactly once.
 
     A right row meets the left rows that are in the left window when it comes, and the other way round: with equal
     keys, a pair is a result iff `-window_right <= right time - left time <= window_left`. The columns are those of
-    `left.join(right, on)`. Rows with a null key or a null time match nothing and are counted. With `time`, both time
-    columns of the output have a watermark whose delay covers what the join holds back.
+    `left.join(right, on, how)`. Rows with a null key or a null time match nothing and are counted. With `time`, both
+    time columns of the output of an inner or semi join have a watermark whose delay covers what the join holds back.
 
     Args:
         left: A streaming DataFrame.
         right: Another one.
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
+            unmatched row is emitted once, as soon as it is certain that nothing can match it (its window
+            has passed: the other input's newest time less `lateness` is beyond it).
         window: How long the rows of the left and of the right input wait for rows that come after them: a pair of
             durations such as `("60 s", "5 min")`, or one for both.
         time: The timestamp columns of both inputs; None for the arrival clock, one timestamp per micro-batch.
@@ -67,7 +72,10 @@ def window_join(
         service_rate: Rows per second that the join can take, all partitions together; None to estimate it.
         memory: Bytes for rows held in memory, all partitions together (`"256 MB"`); None for no limit.
         on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
-            faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it.
+            faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it,
+            and neither can prove that a row has no match, so they work with `how="inner"` only.
+        idle_timeout: An input that has been silent for so long does not hold the other one's unmatched rows and state
+            back: its time is taken to follow the other's, and rows of it that come behind that are late. None: never.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
 
@@ -82,6 +90,7 @@ def window_join(
     ... )  # doctest: +SKIP
     """
     pairs, shared = key_pairs(WHO, on)
+    kind = checked_how(WHO, how)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
     options = WindowOptions.checked(
         WHO,
@@ -92,7 +101,18 @@ def window_join(
         service_rate=service_rate,
         memory=memory,
         on_overload=on_overload,
+        idle_timeout=idle_timeout,
     )
+    if kind.name != "inner" and options.on_overload != "keep":
+        raise OptionError(
+            WHO,
+            expected=f"on_overload='keep' with how={kind.name!r}",
+            found=f"on_overload={options.on_overload!r}",
+            hint="A row that was dropped might have been the match of another: absence could not be proved.",
+            option="on_overload",
+        )
+    times = _time_positions(sources, options.time)
+    sources = typed_sources(sources, kind, needed=times[1:])
     estimated = options.on_overload == "shed" and options.service_rate is None
     filled_in = {
         "time_columns": None if options.time is None else _time_columns(sources, options.time),
@@ -104,13 +124,22 @@ def window_join(
         who=WHO,
         operator="window",
         sources=sources,
-        output=binary_output(WHO, *sources, shared=shared),
+        output=binary_output(WHO, *sources, shared=shared, how=kind),
+        how=kind,
         options=options,
         state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
-        clock=options.time is None or options.on_overload != "keep",
-        times=_event_times(sources, options),
+        tick=options.idle_timeout is not None,
+        clock=options.time is None or options.on_overload != "keep" or options.idle_timeout is not None,
+        # Clocks are those of a partition: how long an unmatched row waits has no bound that Spark could be told.
+        times={} if any(kind.unmatched) else _event_times(sources, options),
     ).frame()
+
+
+def _time_positions(sources: Sequence[Source], names: tuple[str, str] | None) -> list[int]:
+    return [
+        find_column(WHO, source.name, source.frame, name) for source, name in zip(sources, names or (), strict=False)
+    ]
 
 
 def _spark_costs() -> KernelCosts:
@@ -119,7 +148,7 @@ def _spark_costs() -> KernelCosts:
 
 def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[str, str]:
     """The internal names of the time columns, which must be timestamps of one kind."""
-    positions = [find_column(WHO, source.name, source.frame, name) for source, name in zip(sources, names, strict=True)]
+    positions = _time_positions(sources, names)
     kinds = [source.fields[position].dataType for source, position in zip(sources, positions, strict=True)]
     found = ", ".join(
         f"{source.name}.{source.fields[position].name}: {kind.simpleString()}"
@@ -153,7 +182,7 @@ def _event_times(sources: Sequence[Source], options: WindowOptions) -> EventTime
     """A row's partners are older than it by at most the other window."""
     if options.time is None:
         return {}
-    positions = [find_column(WHO, s.name, s.frame, name) for s, name in zip(sources, options.time, strict=True)]
+    positions = _time_positions(sources, options.time)
     if not all(has_watermarks(s.fields[i].dataType) for s, i in zip(sources, positions, strict=True)):
         return {}
     holds = reversed(options.window)

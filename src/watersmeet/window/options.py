@@ -25,7 +25,17 @@ class WindowOptions(Options):
     """
 
     TUNING: ClassVar[frozenset[str]] = frozenset(
-        {"algorithm", "service_rate", "memory", "on_overload", "shedding", "memory_split", "costs", "cores"}
+        {
+            "algorithm",
+            "service_rate",
+            "memory",
+            "on_overload",
+            "idle_timeout",
+            "shedding",
+            "memory_split",
+            "costs",
+            "cores",
+        }
     )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time_columns", "shedding", "memory_split", "costs", "cores"})
 
@@ -45,6 +55,8 @@ class WindowOptions(Options):
     """Rows per second that the whole join can take; None to estimate it from earlier batches."""
     memory: Size | None = Field(default=None, gt=0)
     """Bytes for the rows held in memory, all partitions together."""
+    idle_timeout: Duration | None = Field(default=None, gt=0)
+    """How long an input may be silent before it holds the other one back no more; None: for ever."""
     shedding: Shedding = "equal"
     """How the service rate is divided between the inputs when rows are shed; the experiments compare the others."""
     memory_split: MemorySplit = "optimal"

@@ -69,6 +69,7 @@ class WindowJoin(BinaryJoin):
         preserved = self.emitter.preserved
         self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock, preserved=preserved)
         self.now: int | None = None  # the batch's clock, which never goes back, whatever the machine's does
+        self.active: dict[str, int] = {}  # when each input last had rows, by the batch's clock
         self.costs = self.options.costs or KernelCosts()
         self.choices = {name: Choice() for name in self.names}
         self.overload = Overload(self.options, plan.partitions, self.names, preserved)
@@ -164,6 +165,7 @@ class WindowJoin(BinaryJoin):
                 self.clock.see_all(name, rows.times)
             elif self.now is not None:
                 self.clock.see(name, self.now)
+            self._follow(name, len(rows))
         for name, rows in arrived.items():
             if self.ends(self.other[name], batch):
                 yield from self.emitter.departed(self.stores[name].remove(All(), "ended"))
@@ -172,6 +174,16 @@ class WindowJoin(BinaryJoin):
                 if hand.tables[name] is not rows.table:  # some rows have left
                     rows = Rows(hand.tables[name], self.time_columns[name])
                 yield from self._keep(name, rows, hand, batch.number, late[name])
+
+    def _follow(self, name: str, rows: int) -> None:
+        """The clock of an input that has been silent for too long follows the other one's."""
+        if self.options.idle_timeout is None or self.now is None:
+            return
+        if rows or name not in self.active:
+            self.active[name] = self.now
+        other = self.other[name]
+        if self.now - self.active[name] >= self.options.idle_timeout and other in self.clock.newest:
+            self.clock.see(name, self.clock.newest[other])
 
     def _keep(self, name: str, rows: Rows, hand: Hand, batch: int, late: int | None) -> Iterator[pa.Table]:
         """Expire what can match nothing any more, and store the other new rows."""
@@ -249,6 +261,7 @@ class WindowJoin(BinaryJoin):
         state = super().save()
         state.values = {
             "now": self.now,
+            "active": dict(self.active),
             "newest": dict(self.clock.newest),
             "widths": {name: layout.width for name, layout in self.layouts.items()},
             "choices": {name: choice.as_json() for name, choice in self.choices.items()},
@@ -260,7 +273,7 @@ class WindowJoin(BinaryJoin):
         """Take up what `save` returned."""
         super().restore(state)
         values = state.values
-        self.now = values["now"]
+        self.now, self.active = values["now"], dict(values["active"])
         self.clock.newest = dict(values["newest"])
         self.choices = {name: Choice(**saved) for name, saved in values["choices"].items()}
         self.overload.restore(values["overload"], state.history)
