@@ -101,7 +101,7 @@ def test_restarts_repeated_batches_and_ends(streams: Streams) -> None:
     assert {p: (m.version, m.digest, m.repeats) for p, m in before.items()} == {
         p: (m.version, m.digest, m.repeats) for p, m in after.items()
     }
-    assert {p: m.session for p, m in before.items()} != {p: m.session for p, m in after.items()}
+    assert {p: m.run_id for p, m in before.items()} != {p: m.run_id for p, m in after.items()}
 
     check_what_is_shown(streams, batches=3, results=answer.total())
 

@@ -17,6 +17,7 @@ import watersmeet as wm
 from watersmeet.errors import (
     BrokenPromiseError,
     CorruptStateError,
+    EndedInputError,
     FanOutError,
     MissingVersionError,
     OptionError,
@@ -109,7 +110,7 @@ def fan_out(trial: Trial) -> DataFrame:
     [
         (
             broken_promise,
-            BrokenPromiseError,
+            EndedInputError,
             r"progressive_join, input 'left': expected no rows after its end in batch 1, found 1 rows in batch 2\. .*",
         ),
         (violation, BrokenPromiseError, r"punctuated_join: expected .*"),

@@ -280,3 +280,26 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
         wm.semi_stream_join(text, path, "part_id", state, policy="mesh")
     with pytest.raises(PlanError, match="a streaming"):
         wm.semi_stream_join(stream, stream, "part_id", state)
+    with pytest.raises(
+        OptionError, match=r"partitions = 2, those of the master table, found 3\. Leave it out"
+    ) as caught:
+        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", partitions=3)
+    assert caught.value.option == "partitions"
+
+
+def test_a_table_prepared_by_the_join_has_the_partitions_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    stream = stream_of(spark, tmp_path)
+    wm.semi_stream_join(stream, parts(spark), "part_id", tmp_path / "state", partitions=3)
+    assert MasterTable(str(tmp_path / "state" / "master")).description.partitions == 3
+
+
+def test_names_are_compared_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:
+    stream, path = stream_of(spark, tmp_path).withColumnRenamed("part_id", "PART_ID"), tmp_path / "master"
+    wm.prepare_master(parts(spark), "part_id", path, partitions=2)
+    wm.semi_stream_join(stream, path, "PART_ID", tmp_path / "state")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(PlanError, match="a join on part_id, which the table was prepared for, found on PART_ID"):
+            wm.semi_stream_join(stream, path, "PART_ID", tmp_path / "other")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

@@ -130,11 +130,10 @@ def resume(operator: Operator, state: OperatorState) -> None:
 def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     """One batch, in the order the contract promises."""
     operator.metrics.reset()
-    for name, table in batch.rows.items():
-        apart = batch.null_keys.get(name, 0)
-        if name in batch.null_rows:
-            apart += batch.null_rows[name].num_rows
-        arrived = operator.metrics.rows_in[name] = table.num_rows + apart
+    for name in dict.fromkeys([*batch.rows, *batch.null_rows, *batch.null_keys]):
+        rows, kept = batch.rows.get(name), batch.null_rows.get(name)
+        apart = batch.null_keys.get(name, 0) + (kept.num_rows if kept is not None else 0)
+        arrived = operator.metrics.rows_in[name] = apart + (rows.num_rows if rows is not None else 0)
         operator.accounts.arrive(name, arrived)
         operator.accounts.leave(name, "null_key", apart)
         if arrived and operator.has_ended(name):

@@ -210,7 +210,7 @@ class PunctuatedWiring(BinaryWiring):
         )
 
 
-class SemiStreamWiring(PartitionedWiring):
+class SemiStreamWiring(Wiring):
     """See `wm.semi_stream_join`."""
 
     OPTIONS = SemiStreamOptions
@@ -226,6 +226,9 @@ class SemiStreamWiring(PartitionedWiring):
         default=None, description="In place of master: a table that `wm.prepare_master` has written."
     )
     on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[stream, master]`.")
+    partitions: int | None = Field(
+        default=None, ge=1, description="Key partitions of the table, if it is prepared here; otherwise it has its own."
+    )
     idle: Literal["work", "sleep"] = Field(
         default="work", description="While the stream is silent: finish waiting rows (`work`), or let them wait."
     )

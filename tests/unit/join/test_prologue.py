@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from watersmeet.engine.registry import build
 from watersmeet.join.clock import Clock
-from watersmeet.join.operator import Batch
+from watersmeet.join.operator import Batch, advance
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
+from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 
 PLAN = make_plan("window", options={"window": [10, 10], "time_columns": ["_p0", "_p0"]}, payload=(pa.int64(),))
@@ -58,3 +60,23 @@ def test_rows_may_be_wanted_as_they_came() -> None:
 def test_an_input_without_rows_is_an_empty_table_of_its_schema() -> None:
     for one in (Batch(0), Batch(0, rows={"left": PLAN.input("left").schema.empty_table()})):
         assert prologue(times=True).admit(one, "left").schema == PLAN.input("left").schema
+
+
+def test_rows_without_a_key_are_handed_out_whether_they_came_apart_or_not() -> None:
+    plan = make_plan("symmetric", payload=(pa.int64(),))
+    kept = pa.table({"_hash": [7], "_k0": [None], "_p0": [1]}, schema=plan.input("left").schema)
+    mixed = pa.table({"_hash": [5, 6], "_k0": [3, None], "_p0": [2, 3]}, schema=plan.input("left").schema)
+    operator = build(plan, MemorySpace())
+    first = Prologue(plan, operator.accounts, operator.metrics)
+    for given, expected in (
+        (Batch(0, null_rows={"left": kept}), [1]),
+        (Batch(1, rows={"left": mixed}), [3]),
+        (Batch(2, rows={"left": mixed}, null_rows={"left": kept}), [1, 3]),
+        (Batch(3), []),
+    ):
+        found = first.without_key(given, "left")
+        assert found.schema == plan.input("left").schema
+        assert found.column("_p0").to_pylist() == expected
+    assert list(advance(operator, Batch(0, null_rows={"left": kept}, null_keys={"right": 2}))) == []
+    assert operator.metrics.rows_in == {"left": 1, "right": 2}
+    assert operator.accounts.held("left") == operator.accounts.held("right") == 0
