@@ -183,15 +183,17 @@ class BudgetedJoin(BinaryJoin):
         return table.num_rows if self.in_rows else data_bytes(table)
 
     def _release(self, batch: Batch) -> Iterator[pa.Table]:
-        """Rows whose partner input has ended leave if they have been joined with all there is of it: nothing is on
-        disk, or only what was flushed after they came or was read by an md-task since."""
+        """Rows whose partner input has ended leave if nothing of it is on disk: they have been joined with all there
+        is. So have rows that came before it was flushed, or before the last md-task; where unmatched rows are wanted,
+        they are looked for."""
         for index, store in enumerate(self.sides):
             other = self.names[1 - index]
             if not self.ends(other, batch):
                 continue
             on_disk = self.units.counts[1 - index] > 0
             yield from self.emitter.departed(store.remove(InBuckets(np.flatnonzero(~on_disk).tolist()), "ended"))
-            if other in batch.ended:  # what comes later has something on disk to be joined with
+            # What comes later has something on disk to be joined with.
+            if other in batch.ended and self.names[index] in self.emitter.preserved:
                 for bucket in np.flatnonzero(on_disk & (store.bucket_rows > 0)).tolist():
                     met = max(self.units.flushed[1 - index, bucket], self.expected.last_md[index, bucket])
                     for part in store.bucket(bucket):
