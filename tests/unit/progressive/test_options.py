@@ -17,7 +17,7 @@ from watersmeet.testing import make_plan
     [
         ({"memory": 0}, "memory"),
         ({"memory": "much"}, "a size such as"),
-        ({"memory": "1 MB", "memory_rows": 5}, "not both"),
+        ({"memory": "1 MB", "memory_rows": 5}, "Did you mean 'memory'"),
         ({"policy": "lru"}, "policy"),
         ({"buckets": 0}, "buckets"),
         ({"decay": 1.5}, "decay"),
