@@ -137,6 +137,7 @@ def test_a_budget_with_a_restart_silence_and_the_end_equal_the_batch_join(
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(expected())
 
     fill(feeds, 8, 2)  # and to the end, without silence
+    run(budgeted(spark, tmp_path, feeds, **small, idle_pages=0), tmp_path)
     for name in ("input_1", "input_2", "input_3"):
         wm.end_input(tmp_path / "state", name)
     run(budgeted(spark, tmp_path, feeds, **small, idle_pages=0), tmp_path)
