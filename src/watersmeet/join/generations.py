@@ -33,6 +33,7 @@ SMALLEST = 1024  # generations up to so many rows count as equally large
 LARGEST = 1 << 19  # rows that are merged at once: no batch stalls, and there are as many larger ones as the state needs
 
 Counts = npt.NDArray[np.int64]
+Batches = tuple[int, int]  # the oldest and the newest
 Stretch = dict[str, list[pa.Table]]  # per input its generations' rows, the ones in memory last
 
 
@@ -42,18 +43,21 @@ class Rewriting:
     def __init__(self, generations: Generations) -> None:
         self.stores, self.page_rows = generations.stores, generations.page_rows
         self._writers: dict[str, SpillWriter] = {}
+        self._came: dict[str, list[Batches]] = {}
 
-    def add(self, name: str, bucket: int, rows: pa.Table) -> None:
-        """The next rows of an input."""
+    def add(self, name: str, bucket: int, rows: pa.Table, came: Batches) -> None:
+        """The next rows of an input, and the batches in which they came."""
         for start in range(0, rows.num_rows, self.page_rows):
             if name not in self._writers:
-                self._writers[name] = self.stores[name].writer()
+                self._writers[name], self._came[name] = self.stores[name].writer(), []
             self._writers[name].add(bucket, rows.slice(start, self.page_rows))
+            self._came[name].append(came)
 
-    def adopt(self, batch: int, generation: int) -> None:
+    def adopt(self, generation: int) -> None:
         """All has been written: it is part of the stores now."""
         for name, writer in self._writers.items():
-            self.stores[name].adopt(writer, oldest=batch, newest=batch, slot=generation)
+            oldest, newest = zip(*self._came[name], strict=True)
+            self.stores[name].adopt(writer, oldest=min(oldest), newest=max(newest), slot=generation)
 
 
 class Generations:
@@ -95,15 +99,24 @@ class Generations:
         """About how many bytes a bucket has on disk, before compression."""
         return sum(run.nbytes * run.places[bucket].rows // run.rows for run in self._runs(bucket))
 
-    def flush(self, buckets: list[int], batch: int) -> list[Run]:
+    def came(self, name: str, bucket: int, numbers: Collection[int] | None = None) -> Batches:
+        """The batches in which an input's rows of a bucket came, of some generations or of all there are."""
+        store = self.stores[name]
+        runs = [run for run in store.spilled if bucket in run.places and (numbers is None or run.slot in numbers)]
+        runs += store.resident if numbers is None and store.bucket_rows[bucket] else []
+        return min((run.oldest for run in runs), default=0), max((run.newest for run in runs), default=0)
+
+    def flush(self, buckets: list[int]) -> list[Run]:
         """Move some buckets of all inputs out of memory as one generation."""
         self.number += 1
         runs = []
         for store in self.stores.values():
+            before = store.resident
             taken = {bucket: tables for bucket, tables in sorted(store.take(buckets).items()) if tables}
             store.compact()
             if taken:
-                runs.append(store.spill(self._pages(taken), oldest=batch, newest=batch, slot=self.number))
+                oldest, newest = min(run.oldest for run in before), max(run.newest for run in before)
+                runs.append(store.spill(self._pages(taken), oldest=oldest, newest=newest, slot=self.number))
         return runs
 
     def _pages(self, taken: Mapping[int, list[pa.Table]]) -> Iterator[BucketPage]:

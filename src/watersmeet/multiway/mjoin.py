@@ -250,8 +250,8 @@ class MJoin(Operator):
         """Make room for another batch of this size."""
         reserve = sum(data_bytes(buffer) for buffer in buffers)
         if self.window is None:
-            self.spilling.make_room(batch.number, reserve)
-            yield from self.spilling.merge_tiers(batch.number)
+            self.spilling.make_room(reserve)
+            yield from self.spilling.merge_tiers()
             if self.memory is None and not batch.is_idle:  # the budget was taken away: rows come back, a few each time
                 yield from self.on_idle(batch)
         elif self.memory is not None:
@@ -263,7 +263,7 @@ class MJoin(Operator):
         if self._is_owing:
             buckets = self.spilling.to_merge(self.options.idle_pages)
             done = [name for name in self.names if not self._others(name, batch)]
-            yield from self.spilling.merge(buckets, batch.number, done)
+            yield from self.spilling.merge(buckets, done)
 
     def _owed(self, generations: Sequence[Sequence[pa.Table]]) -> Iterator[pa.Table]:
         """What generations owe each other; they are given by input."""
@@ -298,7 +298,7 @@ class MJoin(Operator):
         """Join what rows on disk are owed; all other combinations were emitted when their last row came."""
         if self._is_owing:
             buckets = np.flatnonzero(self.generations.disk).tolist()
-            yield from self.spilling.merge(buckets, max(self.ended.values()), self.names)
+            yield from self.spilling.merge(buckets, self.names)
         for store in self.stores.values():
             store.remove(All(), "ended")
 

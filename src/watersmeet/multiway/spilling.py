@@ -47,14 +47,14 @@ class Spilling:
 
     # -- to disk
 
-    def make_room(self, batch: int, reserve: int) -> None:
+    def make_room(self, reserve: int) -> None:
         """Flush until `reserve` more bytes fit into the budget."""
         if self.memory is None:
             return
         target = max(0, self.memory - reserve)
         while (size := self.resident_bytes) > target:
             chosen = self._largest(size - min(target, self.memory // 2))
-            runs = self.generations.flush(chosen, batch)
+            runs = self.generations.flush(chosen)
             rows = sum(run.rows for run in runs)
             self.metrics.count("runs_flushed", len(runs))
             self.metrics.count("rows_flushed", rows)
@@ -67,21 +67,22 @@ class Spilling:
         enough = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
         return sorted(order[:enough].tolist())
 
-    def merge_tiers(self, batch: int) -> Iterator[pa.Table]:
+    def merge_tiers(self) -> Iterator[pa.Table]:
         """Join and merge generations of similar size until there are few of each size; memory is left as it is."""
         while chosen := self.generations.due():
             written = self.generations.rewriting()
             for bucket in self.generations.buckets_of(chosen):
                 yield from self._merge_some(bucket, chosen, written)
-            written.adopt(batch, min(chosen))
+            written.adopt(min(chosen))
 
     def _merge_some(self, bucket: int, numbers: Collection[int], written: Rewriting) -> Iterator[pa.Table]:
         """Join some generations of a bucket and write their rows as one."""
+        came = {name: self.generations.came(name, bucket, numbers) for name in self.stores}
         nothing = {name: store.schema.empty_table() for name, store in self.stores.items()}
         for rows in self.generations.read(bucket, nothing, numbers, self._step_rows):
             yield from self.joined(list(rows.values()))
             for name, tables in rows.items():
-                written.add(name, bucket, merge_by_hash(tables))
+                written.add(name, bucket, merge_by_hash(tables), came[name])
         self.generations.release(bucket, numbers)
 
     # -- and back
@@ -104,7 +105,7 @@ class Spilling:
             chosen.append(bucket)
         return sorted(chosen)
 
-    def merge(self, buckets: Sequence[int], batch: int, done: Collection[str]) -> Iterator[pa.Table]:
+    def merge(self, buckets: Sequence[int], done: Collection[str]) -> Iterator[pa.Table]:
         """Join what the generations of some buckets (ascending) owe, and keep their rows in one generation.
 
         Rows of inputs that are `done` leave, because all other inputs have ended.
@@ -113,7 +114,8 @@ class Spilling:
             return
         written = self.generations.rewriting()
         for bucket in buckets:
-            yield from self._narrowed(bucket, batch)
+            yield from self._narrowed(bucket)
+            came = {name: self.generations.came(name, bucket) for name in self.stores}
             resident = {name: self._taken(name, bucket) for name in self.stores}
             is_kept = self._fits(bucket, resident)
             again = 0
@@ -124,27 +126,28 @@ class Spilling:
                     if name in done:
                         self.accounts.leave(name, "ended", table.num_rows)
                     elif is_kept:
-                        self.stores[name].add(table, batch)
+                        oldest, newest = came[name]
+                        self.stores[name].add(table, newest, oldest=oldest)
                         self.metrics.count("rows_rewritten", table.num_rows)
                     else:
-                        written.add(name, bucket, table)
+                        written.add(name, bucket, table, came[name])
                         again += table.num_rows
             self.generations.release(bucket)
             self.metrics.count("buckets_merged")
             self.metrics.event("merge", bucket=bucket, rows_spilled_again=again)
         self.generations.number += 1
-        written.adopt(batch, self.generations.number)
+        written.adopt(self.generations.number)
         for store in self.stores.values():
             self.metrics.count("rows_rewritten", store.settle())
 
-    def _narrowed(self, bucket: int, batch: int) -> Iterator[pa.Table]:
+    def _narrowed(self, bucket: int) -> Iterator[pa.Table]:
         """Merge the smallest generations of a bucket until a step can read a page of each of them."""
         fan_in = max(FAN_IN, self._affordable // (self.generations.page_rows * len(self.stores)))
         while len(sizes := self.generations.numbers(bucket)) > fan_in:
             chosen = sorted(sizes, key=lambda number: (sizes[number], number))[:fan_in]
             written = self.generations.rewriting()
             yield from self._merge_some(bucket, chosen, written)
-            written.adopt(batch, min(chosen))
+            written.adopt(min(chosen))
 
     def _taken(self, name: str, bucket: int) -> pa.Table:
         """A bucket's rows, moved out of memory and sorted by hash."""

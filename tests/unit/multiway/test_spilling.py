@@ -114,6 +114,18 @@ def test_what_is_on_disk_is_in_few_runs_however_many_flushes_there_were() -> Non
     assert operator.stores["a"].spilled_rows == 1200
 
 
+def test_rows_on_disk_say_in_which_batches_they_came() -> None:
+    operator = mjoin(("a", "b"), memory=50 * ROW, buckets=1)
+    for number in range(6):
+        count(operator, Batch(number, rows={"a": numbered([number] * 8)}))
+    assert [(run.tier, run.oldest, run.newest) for run in operator.stores["a"].runs] == [("spilled", 0, 5)]
+    for number in range(6, 9):
+        count(operator, Batch(number, rows={"b": numbered([number] * 8)}))
+    count(operator, Batch(9))
+    came = [(run.tier, run.oldest, run.newest) for store in operator.stores.values() for run in store.runs]
+    assert came == [("spilled", 0, 5), ("spilled", 6, 8)]
+
+
 # -- merging
 
 
