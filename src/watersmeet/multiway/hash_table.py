@@ -61,7 +61,8 @@ class HashTable:
         self.store = store
         self._probes_disk = probes_disk
         self._stored: list[Piece] = []  # what was in memory when the batch began
-        self._spilled: list[Run] = []
+        self._spilled: list[Run] = []  # what is probed on disk
+        self._stored_rows = self._spilled_rows = 0
         self.span: Span | None = None  # of the slice that drives
         self.buffer: pa.Table | None = None
         self._drained: Mask = np.zeros(0, np.bool_)
@@ -70,12 +71,12 @@ class HashTable:
     @property
     def rows(self) -> int:
         """|ht_j|."""
-        return (self.store.rows if self._probes_disk else self.store.resident_rows) + self._drained_rows
+        return self.resident_rows + self._spilled_rows
 
     @property
     def resident_rows(self) -> int:
         """The rows of it that are in memory."""
-        return self.store.resident_rows + self._drained_rows
+        return self._stored_rows + self._drained_rows
 
     @property
     def waiting(self) -> int:
@@ -86,7 +87,10 @@ class HashTable:
         """A batch begins: its rows wait in the buffer."""
         self.buffer = buffer
         self._stored = [Piece(part.table, _mask(part)) for part in self.store.parts()]
-        self._spilled = self.store.spilled if self._probes_disk else []
+        spilled = self.store.spilled
+        on_disk = self.store.spilled_rows if spilled else 0
+        self._stored_rows = self.store.rows - on_disk
+        self._spilled, self._spilled_rows = (spilled, on_disk) if self._probes_disk else ([], 0)
         self._drained = np.zeros(buffer.num_rows, np.bool_)
         self._drained_rows = 0
 
@@ -98,6 +102,7 @@ class HashTable:
     def close(self) -> None:
         """The batch ends: what is to be kept of the buffer is stored by whoever opened it."""
         self.buffer, self._stored, self._spilled = None, [], []
+        self._stored_rows = self._spilled_rows = 0
         self._drained, self._drained_rows = np.zeros(0, np.bool_), 0
 
     def parts(self, needles: Hashes) -> Iterator[Piece]:

@@ -248,13 +248,15 @@ class MJoin(Operator):
 
     def _stay_within_memory(self, buffers: Sequence[pa.Table], batch: Batch) -> Iterator[pa.Table]:
         """Make room for another batch of this size."""
+        if self.memory is None:
+            if self._is_owing and not batch.is_idle:  # the budget was taken away: rows come back, a few each time
+                yield from self.on_idle(batch)
+            return
         reserve = sum(data_bytes(buffer) for buffer in buffers)
         if self.window is None:
             self.spilling.make_room(reserve)
             yield from self.spilling.merge_tiers()
-            if self.memory is None and not batch.is_idle:  # the budget was taken away: rows come back, a few each time
-                yield from self.on_idle(batch)
-        elif self.memory is not None:
+        else:
             horizons = {name: self.clock.horizon(name, self._others(name, batch)) for name in self.names}
             spill_soonest(self.stores, max(0, self.memory - reserve), horizons, self.metrics)
 
