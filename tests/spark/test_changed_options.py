@@ -100,7 +100,12 @@ FAMILIES = {
         {},
         {"algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB"},
     ),
-    "multiway": Family(multiway, MultiwayOptions, {}, {"driver": "timestamp", "slices": 3, "max_results": 10_000}),
+    "multiway": Family(
+        multiway,
+        MultiwayOptions,
+        {},
+        {"driver": "timestamp", "slices": 3, "max_results": 10_000, "memory": "2 kB", "page_rows": 16, "idle_pages": 4},
+    ),
     "punctuated": Family(
         punctuated,
         PunctuatedOptions,
@@ -151,6 +156,22 @@ def test_a_budget_may_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("left", "right"):
         wm.end_input(streams.state, name)
     run(progressive(streams), tmp_path)
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(streams.answer)
+    assert not wm.read_state(spark, streams.state).count()
+
+
+def test_a_budget_of_many_inputs_may_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    """As above; what is on disk comes back while there is no budget."""
+    streams, spilled = Streams(spark, tmp_path), []
+    small = {"memory": "3 kB", "page_rows": 16, "idle_pages": 0}
+    for options in ({}, small, {}, {}, small):
+        streams.send()
+        run(multiway(streams, **options), tmp_path)
+        spilled.append(wm.read_state(spark, streams.state).where("tier = 'spilled'").count())
+    assert [bool(rows) for rows in spilled] == [False, True, False, False, True]
+    for name in ("input_1", "input_2"):
+        wm.end_input(streams.state, name)
+    run(multiway(streams), tmp_path)
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(streams.answer)
     assert not wm.read_state(spark, streams.state).count()
 

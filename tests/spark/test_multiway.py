@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
@@ -101,6 +103,80 @@ def test_a_window_bounds_answer_and_state(spark: SparkSession, tmp_path: Path) -
     assert 0 < held < 3 * 8 * 8 * 0.9
 
 
+def budgeted(spark: SparkSession, folder: Path, feeds: Sequence[Tuples], **options: Any) -> DataFrame:
+    streams = [feed.stream for feed in feeds]
+    return wm.multiway_join(streams, on="k", state_dir=folder / "state", buckets=4, **options)
+
+
+def test_a_budget_with_a_restart_silence_and_the_end_equal_the_batch_join(
+    spark: SparkSession, tmp_path: Path, feeds: list[Tuples]
+) -> None:
+    small = {"memory": "2 kB", "page_rows": 16}
+    feeds = feeds[:3]
+    fill(feeds, 0, 6)
+    run(budgeted(spark, tmp_path, feeds, **small, idle_pages=0), tmp_path)
+
+    def expected() -> DataFrame:
+        a, b, c = (feed.batch for feed in feeds)
+        return a.join(b, "k").join(c, "k")
+
+    assert wm.read_state(spark, tmp_path / "state").where("tier = 'spilled'").count()
+    before = spark.read.parquet(str(tmp_path / "out")).count()
+    assert before < expected().count()
+
+    # The query goes on from its checkpoint, with another budget; then nothing comes for a while.
+    fill(feeds, 6, 2)
+    joined = budgeted(spark, tmp_path, feeds, memory="3 kB", page_rows=16)
+    writer = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wanted = expected().count()
+        until(lambda: spark.read.parquet(str(tmp_path / "out")).count() >= wanted, query)
+    finally:
+        query.stop()
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(expected())
+
+    fill(feeds, 8, 2)  # and to the end, without silence
+    run(budgeted(spark, tmp_path, feeds, **small, idle_pages=0), tmp_path)
+    for name in ("input_1", "input_2", "input_3"):
+        wm.end_input(tmp_path / "state", name)
+    run(budgeted(spark, tmp_path, feeds, **small, idle_pages=0), tmp_path)
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(expected())
+    assert not wm.read_state(spark, tmp_path / "state").count()
+    metrics = wm.read_metrics(spark, tmp_path / "state").collect()
+    resident = [sum(v for name, v in m.counters.items() if name.startswith("resident_bytes")) for m in metrics]
+    assert max(resident) <= 1_500  # half of the budget in each of two partitions
+    assert sum(m.counters.get("rows_flushed", 0) for m in metrics) > 100
+
+
+def test_a_budget_under_a_window_holds_nothing_back(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = [Tuples(spark, tmp_path / name, f"k long, at timestamp, {name} string") for name in "abc"]
+    for number in range(6):
+        for feed in feeds:
+            moment = EPOCH + timedelta(minutes=number)
+            feed.send([(i % 5, moment + timedelta(seconds=i), f"{number}-{i}") for i in range(30)])
+    joined = wm.multiway_join(
+        {name: feed.stream for name, feed in zip("abc", feeds, strict=True)},
+        on="k", time="at", window="2 min", lateness="0 s", memory="3 kB", page_rows=16, state_dir=tmp_path / "state",
+    )  # fmt: skip
+    assert "spark.watermarkDelayMs" in joined.schema["a_at"].metadata
+    run(joined, tmp_path)
+    a, b, c = (f.batch.withColumnRenamed("at", f"{name}_at") for f, name in zip(feeds, "abc", strict=True))
+    times = ("a_at", "b_at", "c_at")
+    near = F.greatest(*times) <= F.least(*times) + F.expr("interval 2 minutes")
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(a.join(b, "k").join(c, "k").where(near))
+    metrics = wm.read_metrics(spark, tmp_path / "state").collect()
+    assert sum(m.counters.get("pages_read", 0) for m in metrics)
+
+
+def until(done: Callable[[], bool], query: StreamingQuery, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.lastProgress
+        time.sleep(0.5)
+
+
 def _rows_held(state_dir: Path) -> int:
     from watersmeet.state.directory import StateDir
     from watersmeet.state.store import PartitionStore
@@ -126,7 +202,15 @@ def test_what_cannot_be_joined_is_refused_before_anything_starts(
         (lambda: wm.multiway_join([a, b], on="k", window="1 s", state_dir=state), OptionError, "give time="),
         (lambda: wm.multiway_join([a, b], on="k", time="k", state_dir=state), ColumnError, "timestamp_ntz or date"),
         (lambda: wm.multiway_join([a, b], on="k", driver="best", state_dir=state), OptionError, "driver"),  # type: ignore[arg-type]
+        (lambda: wm.multiway_join([a, b], on="k", idle_pages=9, state_dir=state), OptionError, "idle_pages=9, which"),
     ):
         with pytest.raises(kind, match=message):
             wrong()
     assert not state.exists()
+
+
+def test_a_budget_that_holds_no_page_is_refused(tmp_path: Path, feeds: list[Tuples]) -> None:
+    streams = [feed.stream for feed in feeds]
+    said = "memory of at least 320 KiB: a page of 8192 rows of at least 20 bytes in each of 2 partitions, found 300000"
+    with pytest.raises(OptionError, match=said):
+        wm.multiway_join(streams, on="k", memory="300 kB", partitions=2, state_dir=tmp_path / "state")

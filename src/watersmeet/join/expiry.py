@@ -13,7 +13,7 @@ batch takes the next ones from there:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Indices, concat, numpy_of
 from watersmeet.columns.saturating import Times
 from watersmeet.join.join_type import MATCHED
+from watersmeet.plan.metrics import Metrics
 from watersmeet.state.parts import Before, Departed, Part, Rows
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask
@@ -112,3 +113,36 @@ def _passed_on_disk(store: RowStore, run: Run, horizon: int) -> Iterator[Departe
             back.append(store.hand_over(part, unmatched[~passed]))
     store.side(run, DEPARTURES, lambda: pa.table({"_row": pa.array([], pa.uint32())}))
     store.add(concat(back, store.schema).combine_chunks(), run.newest, oldest=run.oldest)
+
+
+def spill_soonest(
+    stores: Mapping[str, RowStore],
+    memory: int,
+    horizons: Mapping[str, int | None],
+    metrics: Metrics,
+    preserved: Collection[str] = (),
+) -> None:
+    """Move runs to disk until the rows in memory are within the budget: those first that expire soonest, as they will
+    be probed the fewest times. Rows of an input without a horizon wait for one not yet seen, and are not probed at all.
+
+    Of `preserved` inputs, runs that the horizon has entered go last: their unmatched rows are about to be emitted, and
+    would have to be read for that.
+    """
+
+    def life(name: str, run: Run) -> int:
+        horizon = horizons[name]
+        return -1 if horizon is None else (run.time_to or 0) - horizon
+
+    def departs(name: str, run: Run) -> bool:
+        rule = stores[name].rule
+        return name in preserved and rule is not None and not rule.spares(run)
+
+    while sum(store.nbytes for store in stores.values()) > memory:
+        resident = [(name, run) for name, store in stores.items() for run in store.resident]
+        if not resident:
+            break
+        name, run = min(resident, key=lambda one: (departs(*one), life(*one), one[1].time_from, one[1].rows, one[0]))
+        metrics.count("runs_flushed")
+        metrics.count("rows_flushed", run.rows)
+        stores[name].spill_run(run)
+        metrics.count("rows_rewritten", stores[name].settle())

@@ -1,15 +1,18 @@
 """ht_j: what a driver's rows probe of another input.
 
     stored rows      all rows of earlier batches, in a few hash-sorted runs
+    pages            with a window, runs that memory had no room for: those pages that the probes may match
     buffer           the rows of this batch, hash-sorted; only those already drained count
 
 A slice that has driven is marked as drained and not moved, so interleaving drivers leave one buffer to probe and not
-one piece per slice. At the end of the batch the buffer is stored.
+one piece per slice. At the end of the batch the buffer is stored. A page is read for each probe and not kept: memory
+holds those of its rows that match. Without a window, rows on disk are joined later (see `origins`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +20,50 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of
 from watersmeet.columns.matching import equal_ranges, ranges
+from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
+from watersmeet.state.run import Run
 
 Mask = npt.NDArray[np.bool_]
+Span = tuple[int, int]  # the earliest and the latest time that a match can have
+
+
+class Piece(NamedTuple):
+    """A table to probe, and the rows of it that count (none: all of them). A page is not to be kept."""
+
+    table: pa.Table
+    mask: Mask | None = None
+    is_page: bool = False
+
+
+class Probed(Protocol):
+    """What a probe visits."""
+
+    def parts(self, needles: Hashes) -> Iterator[Piece]:
+        """The tables in which sorted hashes may be found."""
+
+
+class Together:
+    """A few tables that are visited as one."""
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self.tables = tables
+
+    def parts(self, needles: Hashes) -> Iterator[Piece]:
+        """All of them."""
+        return map(Piece, self.tables)
 
 
 class HashTable:
     """The rows of one input, as the other inputs' rows may probe them."""
 
-    def __init__(self, store: RowStore) -> None:
+    def __init__(self, store: RowStore, *, probes_disk: bool) -> None:
         self.store = store
-        self._stored: list[tuple[pa.Table, Mask | None]] = []  # what was stored when the batch began
+        self._probes_disk = probes_disk
+        self._stored: list[Piece] = []  # what was in memory when the batch began
+        self._spilled: list[Run] = []  # what is probed on disk
+        self._stored_rows = self._spilled_rows = 0
+        self.span: Span | None = None  # of the slice that drives
         self.buffer: pa.Table | None = None
         self._drained: Mask = np.zeros(0, np.bool_)
         self._drained_rows = 0
@@ -35,7 +71,12 @@ class HashTable:
     @property
     def rows(self) -> int:
         """|ht_j|."""
-        return self.store.rows + self._drained_rows
+        return self.resident_rows + self._spilled_rows
+
+    @property
+    def resident_rows(self) -> int:
+        """The rows of it that are in memory."""
+        return self._stored_rows + self._drained_rows
 
     @property
     def waiting(self) -> int:
@@ -45,12 +86,11 @@ class HashTable:
     def open(self, buffer: pa.Table) -> None:
         """A batch begins: its rows wait in the buffer."""
         self.buffer = buffer
-        for part in self.store.parts():
-            mask = None
-            if part.living is not None:
-                mask = np.zeros(part.table.num_rows, np.bool_)
-                mask[part.living] = True
-            self._stored.append((part.table, mask))
+        self._stored = [Piece(part.table, _mask(part)) for part in self.store.parts()]
+        spilled = self.store.spilled
+        on_disk = self.store.spilled_rows if spilled else 0
+        self._stored_rows = self.store.rows - on_disk
+        self._spilled, self._spilled_rows = (spilled, on_disk) if self._probes_disk else ([], 0)
         self._drained = np.zeros(buffer.num_rows, np.bool_)
         self._drained_rows = 0
 
@@ -61,18 +101,38 @@ class HashTable:
 
     def close(self) -> None:
         """The batch ends: what is to be kept of the buffer is stored by whoever opened it."""
-        self.buffer, self._stored, self._drained, self._drained_rows = None, [], np.zeros(0, np.bool_), 0
+        self.buffer, self._stored, self._spilled = None, [], []
+        self._stored_rows = self._spilled_rows = 0
+        self._drained, self._drained_rows = np.zeros(0, np.bool_), 0
 
-    def parts(self) -> Iterator[tuple[pa.Table, Mask | None]]:
-        """The tables to probe, each with the rows that count (none: all of them)."""
+    def parts(self, needles: Hashes) -> Iterator[Piece]:
+        """What is in memory, and the pages on disk that the needles may match."""
+        yield from self._resident()
+        for run in self._spilled:
+            if self._is_near(run):
+                yield from self._pages(run, needles)
+
+    def _resident(self) -> Iterator[Piece]:
         yield from self._stored
         if self.buffer is not None and self._drained_rows:
-            yield self.buffer, None if self._drained_rows == len(self._drained) else self._drained
+            yield Piece(self.buffer, None if self._drained_rows == len(self._drained) else self._drained)
+
+    def _is_near(self, run: Run) -> bool:
+        """Whether a run has rows in the span of time in which matches can be."""
+        if self.span is None or run.time_from is None or run.time_to is None:
+            return True
+        return run.time_to >= self.span[0] and run.time_from <= self.span[1]
+
+    def _pages(self, run: Run, needles: Hashes) -> Iterator[Piece]:
+        assert self.store.buckets is not None
+        wanted = np.flatnonzero(self.store.buckets.counts(needles))
+        for part in self.store.pages(run, wanted.tolist()):
+            yield Piece(part.table, _mask(part), is_page=True)
 
     def count(self, needles: Hashes) -> Indices:
-        """For sorted hashes, how many rows have each of them."""
+        """For sorted hashes, how many rows in memory have each of them."""
         counts = np.zeros(len(needles), np.int64)
-        for table, mask in self.parts():
+        for table, mask, _ in self._resident():
             hashes = hashes_of(table)
             low, high = (np.searchsorted(hashes, needles, side=side) for side in ("left", "right"))
             if mask is not None:
@@ -80,6 +140,15 @@ class HashTable:
                 low, high = before[low], before[high]
             counts += high - low
         return counts
+
+
+def _mask(part: Part) -> Mask | None:
+    """The living rows of a part; None if all are."""
+    if part.living is None:
+        return None
+    mask = np.zeros(part.table.num_rows, np.bool_)
+    mask[part.living] = True
+    return mask
 
 
 def find(needles: Hashes, table: pa.Table, mask: Mask | None) -> tuple[Indices, Indices]:

@@ -2,16 +2,21 @@
 
 Semantics     inner equi-join of 2 to 16 inputs on one key; each combination once, in the batch in which its last row
               arrives. With a window, those whose earliest and latest rows are at most `window` apart.
+Memory        what does not fit into a budget goes to disk. With a window it is probed there: results come as before.
+              Without, buckets of all inputs are flushed together (`origins`), and what their rows are owed comes in
+              batches without rows, when generations on disk are merged, and at the end of the inputs (`spilling`).
 Input         rows with a null key match nothing and are not kept; with a window neither are rows without a time.
 State         per input its rows, once, in hash-sorted runs; never an intermediate result. With a window a row is kept
               while a row of another input may still come that is near enough: until t + window < the smallest newest
               time of the other inputs, less the lateness. Late rows find what must still be held, and are counted.
 Batch         buffers per input -> while any holds rows: the policy names a driver, a slice of its buffer visits the
               other inputs' tables (stored and drained rows), most selective first, results stream out in bounded
-              blocks, the slice counts as drained -> the buffers are stored.
+              blocks, the slice counts as drained -> the buffers are stored -> memory has room for another batch.
 Cost          per slice and other input one look-up of each distinct key that still has a chance in O(log state) runs,
-              plus the matching rows, plus the results.
-Limit         `max_results` combinations per batch and partition: a `FanOutError` before any beyond it is built.
+              plus the matching rows, plus the results. A flushed row is written once more, and again for each factor of
+              four by which the rows on disk are more than those of a flush.
+Limit         `max_results` combinations per batch and partition (and per step of a merge): a `FanOutError` before any
+              beyond it is built.
 """
 
 from __future__ import annotations
@@ -19,29 +24,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, hashes_of, key_names, times_of
-from watersmeet.errors import FanOutError
+from watersmeet.columns.arrow import Hashes, Indices, data_bytes, hashes_of, times_of
+from watersmeet.columns.saturating import saturated
 from watersmeet.estimate.selectivity import Selectivities
 from watersmeet.join.clock import Clock
-from watersmeet.join.emitter import Emitter
-from watersmeet.join.expiry import expire
+from watersmeet.join.expiry import expire, spill_soonest
+from watersmeet.join.generations import Generations
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
-from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
-from watersmeet.multiway.hash_table import HashTable
+from watersmeet.multiway.hash_table import HashTable, Together
 from watersmeet.multiway.options import MultiwayOptions
-from watersmeet.multiway.probe import Matches, Probe, groups_of, key_layers
+from watersmeet.multiway.origins import owed
+from watersmeet.multiway.probe import Probe, groups_of, key_layers
 from watersmeet.multiway.probe_order import probe_order
+from watersmeet.multiway.results import Results
 from watersmeet.multiway.slices import Order, cut
-from watersmeet.multiway.window import in_window, within_window
-from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.multiway.spilling import Spilling
+from watersmeet.plan.join_plan import InputSpec, JoinPlan
+from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import HashTiers, TimeSlices
-from watersmeet.state.parts import All
+from watersmeet.state.parts import All, InBuckets
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import RunSpace
@@ -51,9 +59,6 @@ SAMPLE, SAMPLED = 16, 512
 
 # Stored rows lie in slices of this part of the window.
 SLICES = 4
-
-# A key with more combinations than this in one step is reported in the metrics.
-LARGE_FAN_OUT = 1_000_000
 
 
 @dataclass
@@ -79,23 +84,29 @@ class MJoin(Operator):
         self.options = MultiwayOptions(**plan.options, **plan.tuning)
         self.names = [spec.name for spec in plan.inputs]
         self.policy = POLICIES[self.options.driver]()
-        self.emitter = Emitter(plan.output)
+        self.results = Results(plan, self.options, self.metrics)
         self.estimates = Selectivities(len(self.names))
         self.window = self.options.window
         self.clock = Clock(dict.fromkeys(self.names, self.window or 0), self.options.lateness)
         times = None if self.window is None else self.options.time
         self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock)
+        self.buckets = Buckets(self.options.buckets)
         self.stores = {spec.name: self._store(index, spec) for index, spec in enumerate(plan.inputs)}
-        self.tables = [HashTable(self.stores[name]) for name in self.names]
-        needed = [(column.input, column.column) for column in plan.output] + list(self.options.time.items())
-        self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
+        self.tables = [HashTable(self.stores[name], probes_disk=self.window is not None) for name in self.names]
+        memory = self.options.memory
+        self.memory = None if memory is None else memory // plan.partitions
+        self.generations = Generations(self.stores, self.buckets, self.options.page_rows)
+        self.spilling = Spilling(self.generations, self.memory, self._owed, self.accounts, self.metrics)
 
     def _store(self, index: int, spec: InputSpec) -> RowStore:
+        common: dict[str, Any] = {"buckets": self.buckets, "page_rows": self.options.page_rows}
         if self.window is None:
-            return RowStore(spec.name, spec.schema, HashTiers(lag=index), self.space, self.accounts)
+            layout = HashTiers(lag=index)
+            return RowStore(spec.name, spec.schema, layout, self.space, self.accounts, counts_buckets=True, **common)
         column = self.options.time[spec.name]
-        layout = TimeSlices(span=self.window, share=SLICES, whole=True)
-        return RowStore(spec.name, spec.schema, layout, self.space, self.accounts, time=column, rule=Horizon(column))
+        common |= {"time": column, "rule": Horizon(column), "merges_spilled": True}
+        slices = TimeSlices(span=self.window, share=SLICES, whole=True)
+        return RowStore(spec.name, spec.schema, slices, self.space, self.accounts, **common)
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
         """Drain the buffers in the order the policy chooses, then store them."""
@@ -120,16 +131,19 @@ class MJoin(Operator):
         for table in self.tables:
             table.close()
         self._keep(buffers, batch)
+        yield from self._stay_within_memory(buffers, batch)
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
         """A slice meets what is stored and drained of all other inputs."""
         if all(step.stored[index] for index in step.order):
             hashes = hashes_of(buffer)[step.rows]
             self._sample(step, hashes, number)
+            self._reach(step, buffer)
             for probe in key_layers(buffer, step.rows, hashes):
                 self._visit(step, probe)
-                if len(probe.alive):
-                    yield from self._emit(step, probe, allowed)
+                for table in self.results.of(probe, step.driver, allowed - step.results):
+                    step.results += table.num_rows
+                    yield table
         product = len(step.rows) * prod(float(step.stored[index]) for index in step.order)
         self.estimates.observe_results(product, step.results)
 
@@ -145,7 +159,18 @@ class MJoin(Operator):
             return
         for index in step.order[1:]:
             found = self.tables[index].count(hashes[begins])
-            self._observe(step, index, int(counts.sum()), int(counts[found > 0].sum()), int(counts @ found))
+            stored = self.tables[index].resident_rows
+            if stored:
+                hits, matches = int(counts[found > 0].sum()), int(counts @ found)
+                self._observe(step, index, stored, int(counts.sum()), hits, matches)
+
+    def _reach(self, step: Step, buffer: pa.Table) -> None:
+        """With a window, the span of time in which the slice can have matches."""
+        if self.window is not None:
+            times = times_of(buffer, self._time(step.driver))[step.rows]
+            span = saturated(int(times.min()) - self.window), saturated(int(times.max()) + self.window)
+            for index in step.order:
+                self.tables[index].span = span
 
     def _visit(self, step: Step, probe: Probe) -> None:
         """Probe the other inputs, most selective first, as long as any key has a chance."""
@@ -154,57 +179,14 @@ class MJoin(Operator):
             hits = probe.visit(index, self.tables[index])
             sizes[place] = probe.size
             if place == 0:
-                self._observe(step, index, len(probe.rows), hits, probe.size)
+                self._observe(step, index, step.stored[index], len(probe.rows), hits, probe.size)
             if not len(probe.alive):
                 break
         step.looked_up += probe.looked_up
         step.sizes = [sum(pair) for pair in zip(step.sizes, sizes, strict=True)] if step.sizes else sizes
 
-    def _observe(self, step: Step, index: int, rows: int, hits: float, matches: float) -> None:
-        stored = step.stored[index]
+    def _observe(self, step: Step, index: int, stored: int, rows: int, hits: float, matches: float) -> None:
         self.estimates.observe_pair(step.driver, index, rows=rows, stored=stored, hits=hits, matches=matches)
-
-    def _emit(self, step: Step, probe: Probe, allowed: int) -> Iterator[pa.Table]:
-        """All combinations of the groups that every input had a match for, in blocks."""
-        self._warn_of_fan_out(probe)
-        matches = [
-            probe.driver_matches() if index == step.driver else probe.matches(index, self.columns[index])
-            for index in range(len(self.names))
-        ]
-        window = self.options.window
-        if window is None:
-            self._check_limit(matches, allowed - step.results)
-            blocks = combinations(matches)
-        else:
-            times = [times_of(match.table, self._time(i)) for i, match in enumerate(matches)]
-            matches = within_window(matches, times, step.driver, window)
-            self._check_limit(matches, allowed - step.results)
-            blocks = in_window(combinations(matches), times, window)
-        tables = [match.table for match in matches]
-        for block in blocks:
-            step.results += len(block[0])
-            yield self.emitter.rows(dict(zip(self.names, zip(tables, block, strict=True), strict=True)))
-
-    def _check_limit(self, matches: Sequence[Matches], allowed: int) -> None:
-        wanted = float(sizes_of(matches).sum())
-        if wanted > allowed:
-            most = {name: int(m.counts.max()) for name, m in zip(self.names, matches, strict=True)}
-            raise FanOutError(
-                "multiway_join",
-                expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
-                found=f"{wanted:.3g} more combinations to build; the most rows of one key are {most}",
-                hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
-                "window, or raise max_results and restart.",
-            )
-
-    def _warn_of_fan_out(self, probe: Probe) -> None:
-        largest = float(probe.combinations.max())
-        self.metrics.gauge("largest_fan_out", max(largest, self.metrics.counters.get("largest_fan_out", 0)))
-        if largest > LARGE_FAN_OUT:
-            group = probe.alive[int(np.argmax(probe.combinations))]
-            row = probe.buffer.slice(int(probe.rows[probe.begins[group]]), 1)
-            key = [str(row.column(name)[0]) for name in key_names(row.schema)]
-            self.metrics.event("fan_out", key=key, combinations=largest)
 
     def _report(self, step: Step, scores: list[float]) -> None:
         driver = self.names[step.driver]
@@ -237,15 +219,69 @@ class MJoin(Operator):
                 self.clock.see_all(name, times_of(buffers[index], self._time(index)))
         for index, name in enumerate(self.names):
             store, buffer = self.stores[name], buffers[index]
-            others = [other for other in self.names if other != name and not self.ends(other, batch)]
-            if not others:
+            others = self._others(name, batch)
+            if not others and not self._is_owing:
                 store.remove(All(), "ended")
                 self.accounts.leave(name, "ended", buffer.num_rows)
                 continue
             if self.window is not None:
                 buffer = self._expire(index, buffer, others, late[index])
             store.add(buffer, batch.number)
+            if not others:
+                self._release(name)
             self.metrics.count("rows_rewritten", store.settle())
+
+    def _others(self, name: str, batch: Batch) -> list[str]:
+        """The inputs that a row of `name` may still wait for."""
+        return [other for other in self.names if other != name and not self.ends(other, batch)]
+
+    @property
+    def _is_owing(self) -> bool:
+        """Whether rows on disk have not been joined with all there is."""
+        return self.window is None and not self.generations.is_empty
+
+    def _release(self, name: str) -> None:
+        """All other inputs have ended: rows leave that can owe nothing to what these have on disk."""
+        disk = sum(self.stores[other].disk_rows() for other in self.names if other != name)
+        self.stores[name].remove(InBuckets(np.flatnonzero(disk == 0).tolist()), "ended")
+        self.stores[name].compact()
+
+    def _stay_within_memory(self, buffers: Sequence[pa.Table], batch: Batch) -> Iterator[pa.Table]:
+        """Make room for another batch of this size."""
+        if self.memory is None:
+            if self._is_owing and not batch.is_idle:  # the budget was taken away: rows come back, a few each time
+                yield from self.on_idle(batch)
+            return
+        reserve = sum(data_bytes(buffer) for buffer in buffers)
+        if self.window is None:
+            self.spilling.make_room(reserve)
+            yield from self.spilling.merge_tiers()
+        else:
+            horizons = {name: self.clock.horizon(name, self._others(name, batch)) for name in self.names}
+            spill_soonest(self.stores, max(0, self.memory - reserve), horizons, self.metrics)
+
+    def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
+        """Merge buckets that owe results, within the budget of pages."""
+        if self._is_owing:
+            buckets = self.spilling.to_merge(self.options.idle_pages)
+            done = [name for name in self.names if not self._others(name, batch)]
+            yield from self.spilling.merge(buckets, done)
+
+    def _owed(self, generations: Sequence[Sequence[pa.Table]]) -> Iterator[pa.Table]:
+        """What generations owe each other; they are given by input."""
+        allowed = self.options.max_results
+        for term in owed(generations):
+            tables, rows = [Together(tables) for tables in term.tables], np.arange(term.table.num_rows)
+            sizes = [sum(table.num_rows for table in mine) for mine in term.tables]
+            for probe in key_layers(term.table, rows, hashes_of(term.table)):
+                for index in probe_order(term.driver, sizes, self.estimates):
+                    probe.visit(index, tables[index])
+                    if not len(probe.alive):
+                        break
+                self.metrics.count("lookups", probe.looked_up)
+                for table in self.results.of(probe, term.driver, allowed):
+                    allowed -= table.num_rows
+                    yield table
 
     def _expire(self, index: int, buffer: pa.Table, others: list[str], late: int | None) -> pa.Table:
         """Drop stored rows that nothing yet to come can match; returns the new rows that something can."""
@@ -261,10 +297,12 @@ class MJoin(Operator):
         return self.options.time[self.names[index]]
 
     def finish(self) -> Iterator[pa.Table]:
-        """Nothing is owed: every combination was emitted when its last row came."""
+        """Join what rows on disk are owed; all other combinations were emitted when their last row came."""
+        if self._is_owing:
+            buckets = np.flatnonzero(self.generations.disk).tolist()
+            yield from self.spilling.merge(buckets, self.names)
         for store in self.stores.values():
             store.remove(All(), "ended")
-        return iter(())
 
     def row_stores(self) -> Iterable[RowStore]:
         """One per input."""
@@ -272,7 +310,11 @@ class MJoin(Operator):
 
     def save(self) -> OperatorState:
         """The rows that are still needed, the estimates, and how far each input's time has come."""
-        values = {"estimates": self.estimates.as_dict(), "newest": dict(self.clock.newest)}
+        values = {
+            "estimates": self.estimates.as_dict(),
+            "newest": dict(self.clock.newest),
+            "generation": self.generations.number,
+        }
         return OperatorState(stores=[store.save() for store in self.stores.values()], values=values)
 
     def restore(self, state: OperatorState) -> None:
@@ -281,3 +323,4 @@ class MJoin(Operator):
             self.stores[saved.name].restore(saved)
         self.estimates = Selectivities.from_dict(state.values["estimates"])
         self.clock.newest = dict(state.values["newest"])
+        self.generations.number = state.values["generation"]

@@ -6,7 +6,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from watersmeet.plan.options import MAX_DURATION, Duration, Options
+from watersmeet.plan.join_plan import JoinPlan
+from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, check_memory
+from watersmeet.state.space import PAGE_ROWS
 
 MIN_INPUTS, MAX_INPUTS = 2, 16
 
@@ -20,7 +22,9 @@ class MultiwayOptions(Options):
     600000000
     """
 
-    TUNING: ClassVar[frozenset[str]] = frozenset({"driver", "slices", "max_results"})
+    TUNING: ClassVar[frozenset[str]] = frozenset(
+        {"driver", "slices", "max_results", "memory", "idle_pages", "page_rows"}
+    )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time"})
 
     driver: DriverName = Field(
@@ -56,11 +60,38 @@ class MultiwayOptions(Options):
         description="Most results that one batch of one partition may give; more is an error before they are built.",
     )
 
+    memory: Size | None = Field(
+        None,
+        gt=0,
+        description="Budget for rows in memory, shared by the partitions; none: unlimited.",
+    )
+    idle_pages: int = Field(
+        256,
+        ge=0,
+        description="Pages that a batch without rows may read and write; the bucket that uses the last is finished.",
+    )
+    page_rows: int = Field(
+        PAGE_ROWS,
+        ge=1,
+        description="Rows in a page, the unit in which spilled rows are written and read.",
+    )
+    buckets: int = Field(
+        64,
+        ge=1,
+        le=4096,
+        description="Into how many buckets the keys of a partition are divided: what is flushed and merged together.",
+    )
+
     def effective(self) -> dict[str, Any]:
-        """Lateness is about windows, and only some drivers cut their buffers into slices."""
+        """Lateness is about windows, only some drivers cut their buffers into slices, and without a budget nothing is
+        flushed. With a window nothing is left for idle batches. Buckets count even so: a budget may still come."""
         unused = set() if self.window is not None else {"lateness"}
         if self.driver not in ("timestamp", "round_robin"):
             unused.add("slices")
+        if self.memory is None:
+            unused |= {"idle_pages", "page_rows"}
+        if self.window is not None:
+            unused.add("idle_pages")
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @model_validator(mode="after")
@@ -68,3 +99,8 @@ class MultiwayOptions(Options):
         if self.window is not None and not self.time:
             raise ValueError("a window needs a time column for every input: give time=")
         return self
+
+    def check_plan(self, who: str, plan: JoinPlan) -> None:
+        """Each partition's share of the memory must hold at least a page of the widest input."""
+        if self.memory is not None:
+            check_memory(who, self.memory, self.page_rows, plan)

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, take
 from watersmeet.columns.matching import equal_keys
-from watersmeet.multiway.hash_table import HashTable, find
+from watersmeet.multiway.hash_table import Probed, find
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Probe:
         self.looked_up = 0
         self._parts: dict[int, list[_Part]] = {}
 
-    def visit(self, index: int, table: HashTable) -> float:
+    def visit(self, index: int, table: Probed) -> float:
         """Look up all groups alive in input `index`; returns how many rows of the slice found a match."""
         needles = self.hashes[self.alive]
         self.looked_up += len(needles)
         found = np.zeros(len(needles), np.int64)
         parts = self._parts.setdefault(index, [])
-        for rows_of, mask in table.parts():
+        for rows_of, mask, is_page in table.parts(needles):
             i, rows = find(needles, rows_of, mask)
             if not len(i):
                 continue
@@ -74,6 +74,8 @@ class Probe:
             if not same.all():
                 i, groups, rows = i[same], groups[same], rows[same]
             found += np.bincount(i, minlength=len(needles))
+            if is_page:
+                rows_of, rows = take(rows_of, rows), np.arange(len(rows))
             parts.append(_Part(rows_of, groups, rows))
         hit = found > 0
         self.alive = self.alive[hit]

@@ -146,11 +146,11 @@ METRICS: dict[str, Metric] = {
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),
         _counter("rows_probed", "rows", "stored rows in the probed range of time and keys", W),
         _counter("rows_rewritten", "rows", "written again: runs were merged, or dead rows removed"),
-        _counter("rows_flushed", "rows", "moved from memory to disk", P, W, U),
-        _counter("runs_flushed", "runs", "written to disk by flushes", P, W, U),
-        _counter("pages_written", "pages", "written to disk: by flushes and by merging what is there", P, W, U),
-        _counter("pages_read", "pages", "read from disk: to be probed or merged", P, W, U),
-        _counter("buckets_merged", "buckets", "of which all rows on disk were joined and merged", U),
+        _counter("rows_flushed", "rows", "moved from memory to disk", P, W, M, U),
+        _counter("runs_flushed", "runs", "written to disk by flushes", P, W, M, U),
+        _counter("pages_written", "pages", "written to disk: by flushes and by merging what is there", P, W, M, U),
+        _counter("pages_read", "pages", "read from disk: to be probed or merged", P, W, M, U),
+        _counter("buckets_merged", "buckets", "of which all rows on disk were joined and merged", M, U),
         _counter("events_not_recorded", "events", f"beyond the {MAX_EVENTS} that a batch records"),
         # Progressive joins.
         _counter("stage_results.stage", "rows", f"results by the stage that found them: {', '.join(STAGES)}", P),
@@ -227,8 +227,8 @@ EVENTS: dict[str, EventKind] = {
     event.kind: event
     for event in (
         EventKind(
-            "flush", "rows moved to disk: of one bucket of an input, or of several buckets of both", ("rows",), (P, U),
-            ("input", "bucket", "rows_left", "probability", "buckets"),
+            "flush", "rows moved to disk: of one bucket of an input, or of several buckets of all", ("rows",),
+            (P, M, U), ("input", "bucket", "rows_left", "probability", "buckets"),
         ),
         EventKind(
             "md_task", "a bucket in memory was joined with the other input's on disk",
@@ -238,7 +238,7 @@ EVENTS: dict[str, EventKind] = {
             "dd_task", "a bucket's runs on disk were joined and merged",
             ("input", "bucket", "expected", "cost", "pages", "results"), (P,),
         ),
-        EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (U,)),
+        EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
         EventKind("shed", "rows were shed", ("service_rate", "rates", "regulated", "strategy"), (W,)),
         EventKind(
             "algorithm", "a window changed to another algorithm",

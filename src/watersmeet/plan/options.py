@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.join_plan import JoinPlan
+from watersmeet.plan.join_plan import InputSpec, JoinPlan
 
 _SIZES = {
     "b": 1,
@@ -126,6 +126,35 @@ def literals(annotation: Any) -> list[str]:
         return list(get_args(annotation))
     parts = get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else ()
     return [value for part in parts for value in literals(part)]
+
+
+def check_memory(who: str, memory: int, page_rows: int, plan: JoinPlan, *, beside: int = 0) -> None:
+    """Refuse a budget of which a partition's share does not hold a page of the widest input.
+
+    `beside` are the bytes that a join stores with each row.
+    """
+    width = max(_row_bytes(spec) + beside for spec in plan.inputs)
+    least = width * page_rows * plan.partitions
+    if memory < least:
+        raise OptionError(
+            who,
+            expected=f"memory of at least {size_text(least)}: a page of {page_rows} rows of at least {width} "
+            f"bytes in each of {plan.partitions} partitions",
+            found=f"{memory} bytes",
+            hint="Raise memory, lower page_rows or use fewer partitions.",
+            option="memory",
+        )
+
+
+def _row_bytes(spec: InputSpec) -> int:
+    """A lower bound of a row's size: fixed-width columns in full, the others by their offset alone."""
+    width = 0
+    for kind in spec.schema.types:
+        try:
+            width += (kind.bit_width + 7) // 8
+        except ValueError:
+            width += 4
+    return width
 
 
 P = ParamSpec("P")

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from watersmeet.errors import OptionError
-from watersmeet.plan import InputSpec, JoinPlan
-from watersmeet.plan.options import Duration, Options, Size, size_text
+from watersmeet.plan.join_plan import JoinPlan
+from watersmeet.plan.options import Duration, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
 
 Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
@@ -25,8 +24,7 @@ FLUSHES: dict[str, tuple[Flush, ...]] = {
 
 UNLIMITED = "symmetric"  # the operator without a budget
 
-# The least a stored row takes: hash, key and arrival time.
-MIN_ROW_BYTES = 16
+ARRIVAL_BYTES = 4  # of the batch in which a row came, kept with it
 
 
 class ProgressiveOptions(Options):
@@ -111,27 +109,5 @@ class ProgressiveOptions(Options):
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Each partition's share of the memory must hold at least a page of the wider input."""
-        if self.memory is None:
-            return
-        width = max(_row_bytes(spec) for spec in plan.inputs)
-        least = width * self.page_rows * plan.partitions
-        if self.memory < least:
-            raise OptionError(
-                who,
-                expected=f"memory of at least {size_text(least)}: a page of {self.page_rows} rows of at least {width} "
-                f"bytes in each of {plan.partitions} partitions",
-                found=f"{self.memory} bytes",
-                hint="Raise memory, lower page_rows or use fewer partitions.",
-                option="memory",
-            )
-
-
-def _row_bytes(spec: InputSpec) -> int:
-    """A lower bound of a row's size: fixed-width columns in full, the others by their offset alone."""
-    width = 4  # arrival time
-    for kind in spec.schema.types:
-        try:
-            width += (kind.bit_width + 7) // 8
-        except ValueError:
-            width += 4
-    return max(width, MIN_ROW_BYTES)
+        if self.memory is not None:
+            check_memory(who, self.memory, self.page_rows, plan, beside=ARRIVAL_BYTES)

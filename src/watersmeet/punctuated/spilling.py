@@ -83,7 +83,7 @@ class Spilling:
         disk = np.sum([store.disk_rows() for store in state.stored.values()], axis=0)
         wanted = []
         for bucket in np.flatnonzero(disk).tolist():
-            owed = int(resident[bucket]) + (int(disk[bucket]) if generations.count(bucket) > 1 else 0)
+            owed = int(resident[bucket]) + (int(disk[bucket]) if len(generations.numbers(bucket)) > 1 else 0)
             if owed or generations.merged_at.get(bucket, 0) < state.promised:
                 wanted.append((-owed, bucket))
         return [bucket for _, bucket in sorted(wanted)]
@@ -128,7 +128,8 @@ class Spilling:
         while chosen := generations.due():
             old = {name: generations.runs_of(name, chosen) for name in state.names}
             writers: dict[str, SpillWriter] = {}
-            for bucket, complete in generations.buckets_of(chosen).items():
+            for bucket in generations.buckets_of(chosen):
+                complete = generations.is_complete(bucket, chosen)
                 for tables in generations.read(bucket, nothing, chosen):
                     rows = yield from self._joined(tables, batch)
                     for name in state.names:

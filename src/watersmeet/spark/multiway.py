@@ -19,6 +19,7 @@ from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes
 from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
+from watersmeet.state.space import PAGE_ROWS
 
 WHO = "multiway_join"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
@@ -39,11 +40,17 @@ def multiway_join(
     lateness: str | timedelta = "10 s",
     slices: int = 8,
     max_results: int = 1_000_000_000,
+    memory: str | int | None = None,
+    idle_pages: int = 256,
+    page_rows: int = PAGE_ROWS,
+    buckets: int = 64,
     partitions: int | None = None,
 ) -> DataFrame:
     """Inner equi-join of 2 to 16 streaming DataFrames on one key, every combination exactly once.
 
-    Each input's rows are stored once and no intermediate result is stored at all.
+    Each input's rows are stored once and no intermediate result is stored at all. With `memory`, rows beyond the budget
+    go to disk. With a window they are looked up there, and results come as without a budget. Without a window, what
+    rows on disk are owed is reported while the inputs are silent, and the rest when all have ended (`end_input`).
 
     Args:
         inputs: Streaming DataFrames: a list, or a dict that names them.
@@ -61,6 +68,12 @@ def multiway_join(
         lateness: With `window`, how far behind its input's newest time a row may come and still meet all its partners.
         slices: Into how many slices `"timestamp"` and `"round_robin"` cut a micro-batch.
         max_results: Most results that one micro-batch of one partition may give; more is a `FanOutError`.
+        memory: Budget for the rows kept in memory, such as `"64 MB"`, shared by the partitions. None: no limit. It may
+            be changed, added or taken away at a restart.
+        idle_pages: With `memory` and no window, how many pages a micro-batch without rows may read and write.
+        page_rows: With `memory`, rows in a page, the unit in which spilled rows are written and read.
+        buckets: Into how many buckets the keys of a partition are divided, which are spilled and merged one by one;
+            fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
 
@@ -87,6 +100,10 @@ def multiway_join(
         lateness=lateness,
         slices=slices,
         max_results=max_results,
+        memory=memory,
+        idle_pages=idle_pages,
+        page_rows=page_rows,
+        buckets=buckets,
     )
     prefix = names is not None or isinstance(inputs, Mapping)
     return Binding(
@@ -97,6 +114,7 @@ def multiway_join(
         options=options,
         state_dir=checked_path(WHO, "state_dir", state_dir),
         partitions=partitions,
+        tick=options.memory is not None if options.window is None else None,  # with a window nothing is left for later
         times=_event_times(sources, positions, options),
     ).frame()
 

@@ -32,7 +32,7 @@ from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Pa
 from watersmeet.state.rules import Horizon, Mask, Rule
 from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
-from watersmeet.state.space import BucketPage, RunSpace, SpillWriter, cut_into_pages
+from watersmeet.state.space import PAGE_ROWS, BucketPage, RunSpace, SpillWriter, cut_into_pages
 
 Counts = npt.NDArray[np.int64]
 
@@ -83,6 +83,7 @@ class RowStore:
         describe: Callable[[pa.Table], dict[str, Any]] | None = None,
         merges_spilled: bool = False,
         redundant: Callable[[pa.Table], Mask] | None = None,
+        page_rows: int = PAGE_ROWS,
     ) -> None:
         self.name, self.input = name, name if input is None else input
         self.schema, self.layout, self.space, self.accounts = schema, layout, space, accounts
@@ -92,6 +93,7 @@ class RowStore:
         self.describe = describe  # further facts of a new run's rows
         self.redundant = redundant  # rows of a table, in its order, that the others make useless
         self.merges_spilled = merges_spilled  # otherwise the join merges them, because it keeps account of pairs
+        self.page_rows = page_rows
         self._runs: dict[int, Run] = {}
         self.marks = {flag: Marks() for flag in (DEAD, *self.flags)}
         self.bucket_rows: Counts = np.zeros(
@@ -442,7 +444,8 @@ class RowStore:
         self._replace([run], [])
         self._count(hashes_of(table), -1)
         if table.num_rows:
-            self.spill(cut_into_pages(table, self.buckets), oldest=run.oldest, newest=run.newest, **facts)
+            pages = cut_into_pages(table, self.buckets, self.page_rows)
+            self.spill(pages, oldest=run.oldest, newest=run.newest, **facts)
         self._swept(before - self.rows)
 
     # -- keeping order
@@ -512,7 +515,7 @@ class RowStore:
             for bucket in range(buckets.count):
                 found = [part.take(part.living) for run in runs for part in self.pages(run, [bucket])]
                 if found := [table for table in found if table.num_rows]:
-                    yield from cut_into_pages(self._sorted(found, "hash"), buckets)
+                    yield from cut_into_pages(self._sorted(found, "hash"), buckets, self.page_rows)
 
         oldest, newest = min(run.oldest for run in runs), max(run.newest for run in runs)
         facts = {

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from watersmeet.join.expiry import spill_soonest
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.parts import Before
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
-from watersmeet.state.run import Run
 from watersmeet.window.choice import moving
 from watersmeet.window.cost_model import Stream, output_rate
 from watersmeet.window.memory_split import Demand, regulate, slower_first, split
@@ -143,37 +143,8 @@ class Overload:
             self._shrink(stores, self.memory, metrics)
             self._report_windows(stores, layouts, windows, bounds, metrics)
         else:
-            self._spill(stores, self.memory, windows, bounds, metrics)
-
-    def _spill(
-        self,
-        stores: dict[str, RowStore],
-        memory: int,
-        windows: Mapping[str, int],
-        bounds: Mapping[str, int | None],
-        metrics: Metrics,
-    ) -> None:
-        def life(name: str, run: Run) -> int:
-            """How long a run will still be probed; one that waits for an input not yet seen is not probed at all."""
-            bound = bounds[name]
-            return (run.time_to or 0) + windows[name] - bound if bound is not None else -1
-
-        def departs(name: str, run: Run) -> bool:
-            """Whether rows of a run are about to be emitted: from disk they would have to be read for that."""
-            rule = stores[name].rule
-            return name in self.preserved and rule is not None and not rule.spares(run)
-
-        while sum(store.nbytes for store in stores.values()) > memory:
-            resident = [(name, run) for name, store in stores.items() for run in store.resident]
-            if not resident:
-                break
-            name, run = min(
-                resident, key=lambda one: (departs(*one), life(*one), one[1].time_from, one[1].rows, one[0])
-            )
-            metrics.count("runs_flushed")
-            metrics.count("rows_flushed", run.rows)
-            stores[name].spill_run(run)
-            metrics.count("rows_rewritten", stores[name].settle())
+            horizons = {name: None if bound is None else bound - windows[name] for name, bound in bounds.items()}
+            spill_soonest(stores, self.memory, horizons, metrics, self.preserved)
 
     def _shrink(self, stores: dict[str, RowStore], memory: int, metrics: Metrics) -> None:
         if sum(store.nbytes for store in stores.values()) <= memory:

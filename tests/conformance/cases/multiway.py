@@ -1,4 +1,4 @@
-"""The multi-way join: every driver policy with 2, 3, 4 and 6 inputs, and under windows."""
+"""The multi-way join: every driver policy with 2, 3, 4 and 6 inputs, under windows, and within tiny budgets."""
 
 from __future__ import annotations
 
@@ -103,10 +103,31 @@ def windowed(driver: str, inputs: int, window: int, script: Callable[..., Script
     )
 
 
+def budgeted(inputs: int, memory: int, idle_pages: int, buckets: int, window: int | None = None, **tuning: Any) -> Case:
+    """So little memory that almost everything is flushed, and pages of a few rows."""
+    case = plain("output_size", inputs) if window is None else windowed("output_size", inputs, window)
+    shown = {"memory": memory, "idle_pages": idle_pages, "buckets": buckets, **tuning}
+    return replace(
+        case,
+        name=" ".join([case.name, *(f"{name}={value}" for name, value in shown.items())]),
+        options={**case.options, "buckets": buckets},
+        tuning={**case.tuning, "memory": memory, "idle_pages": idle_pages, "page_rows": 4, **tuning},
+    )
+
+
 CASES = [plain(driver, inputs) for inputs in INPUTS for driver in DRIVERS]
 CASES += [windowed("timestamp", 2, 0), windowed("output_size", 3, TICK), windowed("round_robin", 4, 3 * TICK)]
 CASES += [
     windowed("timestamp", 2, 0, far_script),
     windowed("round_robin", 3, 3 * TICK, far_script),
     windowed("output_size", 4, MAX_DURATION, far_script),
+]
+CASES += [
+    budgeted(2, 900, 3, 3),
+    budgeted(2, 1, 1000, 1, page_rows=1),
+    budgeted(3, 900, 4, 3),
+    budgeted(3, 400, 0, 2, driver="timestamp"),
+    budgeted(4, 1500, 8, 2, driver="round_robin"),
+    budgeted(2, 500, 0, 3, window=TICK),
+    budgeted(3, 700, 0, 2, window=3 * TICK, driver="timestamp"),
 ]

@@ -1,0 +1,77 @@
+"""From a probe that has visited all inputs to output rows: the limit, the window, the combinations in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import key_names, times_of
+from watersmeet.errors import FanOutError
+from watersmeet.join.emitter import Emitter
+from watersmeet.multiway.combinations import combinations, sizes_of
+from watersmeet.multiway.options import MultiwayOptions
+from watersmeet.multiway.probe import Matches, Probe
+from watersmeet.multiway.window import in_window, within_window
+from watersmeet.plan.join_plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
+
+# A key with more combinations than this in one step is reported in the metrics.
+LARGE_FAN_OUT = 1_000_000
+
+
+class Results:
+    """Builds output rows."""
+
+    def __init__(self, plan: JoinPlan, options: MultiwayOptions, metrics: Metrics) -> None:
+        self.options, self.metrics = options, metrics
+        self.emitter = Emitter(plan.output)
+        self.names = [spec.name for spec in plan.inputs]
+        needed = [(column.input, column.column) for column in plan.output] + list(options.time.items())
+        self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
+
+    def of(self, probe: Probe, driver: int, allowed: int) -> Iterator[pa.Table]:
+        """All combinations of the groups that every input had a match for, in blocks; at most `allowed`."""
+        if not len(probe.alive):
+            return
+        self._warn_of_fan_out(probe)
+        matches = [
+            probe.driver_matches() if index == driver else probe.matches(index, self.columns[index])
+            for index in range(len(self.names))
+        ]
+        window = self.options.window
+        if window is None:
+            self._check_limit(matches, allowed)
+            blocks = combinations(matches)
+        else:
+            times = [
+                times_of(match.table, self.options.time[name]) for name, match in zip(self.names, matches, strict=True)
+            ]
+            matches = within_window(matches, times, driver, window)
+            self._check_limit(matches, allowed)
+            blocks = in_window(combinations(matches), times, window)
+        tables = [match.table for match in matches]
+        for block in blocks:
+            yield self.emitter.rows(dict(zip(self.names, zip(tables, block, strict=True), strict=True)))
+
+    def _check_limit(self, matches: Sequence[Matches], allowed: int) -> None:
+        wanted = float(sizes_of(matches).sum())
+        if wanted > allowed:
+            most = {name: int(m.counts.max()) for name, m in zip(self.names, matches, strict=True)}
+            raise FanOutError(
+                "multiway_join",
+                expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
+                found=f"{wanted:.3g} more combinations to build; the most rows of one key are {most}",
+                hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
+                "window, or raise max_results and restart.",
+            )
+
+    def _warn_of_fan_out(self, probe: Probe) -> None:
+        largest = float(probe.combinations.max())
+        self.metrics.gauge("largest_fan_out", max(largest, self.metrics.counters.get("largest_fan_out", 0)))
+        if largest > LARGE_FAN_OUT:
+            group = probe.alive[int(np.argmax(probe.combinations))]
+            row = probe.buffer.slice(int(probe.rows[probe.begins[group]]), 1)
+            key = [str(row.column(name)[0]) for name in key_names(row.schema)]
+            self.metrics.event("fan_out", key=key, combinations=largest)
