@@ -97,7 +97,7 @@ def run_against_table(
     with tempfile.TemporaryDirectory() as folder:
         layout: Layout = "hash" if policy == "aligned" else "arrival"
         write_master(folder, master, layout=layout, keys=keys, payload=payload)
-        plan = semi_stream_plan(folder, {"policy": policy, "how": "left"}, tuning, keys=keys, payload=payload)
+        plan = semi_stream_plan(folder, {"policy": policy}, tuning, keys=keys, payload=payload, how="left")
         return run_in_memory(plan, script, reload=True).rows
 
 

@@ -68,7 +68,8 @@ class BinaryEmitter(Emitter):
 
     `beside` names a column that stored rows need beside their keys; with `distinct` rows that agree in both are
     redundant in a semi or anti join. With `marks_once` rows that leave at their first match may lie on disk, where they
-    are marked and leave when they are read for something else.
+    are marked and leave when they are read for something else. `right` names a table that is joined without being an
+    input.
 
     preserved    inputs whose rows are emitted if they never match
     flagged      those whose stored rows remember whether they have matched
@@ -85,12 +86,13 @@ class BinaryEmitter(Emitter):
         beside: Mapping[str, str] | None = None,
         distinct: bool = True,
         marks_once: bool = False,
+        right: str | None = None,
     ) -> None:
         super().__init__(plan.output)
         self.beside, self.distinct = dict(beside or {}), distinct
         self.type = JOIN_TYPES[plan.how]
         self.accounts, self.metrics = accounts, metrics
-        self.left, self.right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
+        self.left, self.right = self.names = (plan.inputs[0].name, right or plan.inputs[1].name)
         self.other = {self.left: self.right, self.right: self.left}
         self.preserved = frozenset(name for name, kept in zip(self.names, self.type.unmatched, strict=True) if kept)
         self.flagged = frozenset() if self.type.exists else self.preserved
@@ -124,7 +126,7 @@ class BinaryEmitter(Emitter):
             if one.input not in self.preserved:
                 continue
             for part, rows in one.pieces():
-                if part.store.flags:
+                if MATCHED in part.store.flags:
                     rows = rows[~part.flag(MATCHED, rows)]
                 yield from self.unmatched(one.input, part.table, rows, one.reason)
 

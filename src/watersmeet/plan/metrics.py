@@ -138,7 +138,7 @@ METRICS: dict[str, Metric] = {
         _counter("left.input.reason", "rows", "not held any more, or never stored; see the reasons below"),
         _counter(
             "unmatched.input.reason", "rows",
-            "emitted because they never matched and can match nothing any more, by the proof", P, W, U,
+            "emitted because they never matched and can match nothing any more, by the proof", P, W, U, S,
         ),
         _counter("late.input", "rows", "behind the watermark when they came; they are joined with what is left", W, M),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),

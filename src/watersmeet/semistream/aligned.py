@@ -220,7 +220,7 @@ class AlignedGeneration(Generation):
             rows, number = rows_with(self.read(int(chunk)), mine)
             found, counts, wanted = [*found, rows], [*counts, number], [*wanted, mine]
         if len(chunks):
-            rows, number, mine = concat(found, self.table.schema), np.concatenate(counts), np.concatenate(wanted)
+            rows, number, mine = concat(found, self.master_schema), np.concatenate(counts), np.concatenate(wanted)
             self.cache.admit(mine, number, group_sums(row_bytes(rows), number), rows.combine_chunks(), batch)
             self.warm_next = int(chunks[-1]) + 1
         if len(chunks) and self.warm_next < self.table.count:

@@ -23,13 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.grouping import repeats
 from watersmeet.columns.matching import matches, ranges
-from watersmeet.join.emitter import Emitter
+from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.options import SemiStreamOptions
-from watersmeet.semistream.row_sizes import row_bytes
+from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import HashTiers, Layout
 from watersmeet.state.rows import RowStore, StoreState
@@ -47,7 +48,7 @@ class Setting:
     """What all generations of an operator share."""
 
     options: SemiStreamOptions
-    emitter: Emitter
+    emitter: BinaryEmitter
     metrics: Metrics
     accounts: Accounts
     space: RunSpace
@@ -64,7 +65,9 @@ class Generation(ABC):
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         self.table = table
         self.setting = setting
-        self.cache = Cache(self.store(f"{MASTER}.{table.version}", MASTER, table.schema, HashTiers()))
+        self.emitter = setting.emitter
+        self.master_schema = self.emitter.stored_schema(MASTER, table.schema)
+        self.cache = Cache(self.store(f"{MASTER}.{table.version}", MASTER, self.master_schema, HashTiers()))
         self.retired = False
         self.warm_keys: Hashes | None = None  # the keys to be cached before this generation becomes current
         self.warm_next = 0
@@ -163,32 +166,40 @@ class Generation(ABC):
     # -- shared by the policies -----------------------------------------------------------------------------------
 
     def read(self, chunk: int) -> pa.Table:
-        """A chunk."""
+        """A chunk: its rows, or its different keys if no more of it is wanted."""
         table = self.table.read(chunk)
         self.setting.metrics.count("chunks_read")
         self.setting.metrics.count("master_rows_read", table.num_rows)
-        return table
+        return self.wanted(table.select(self.master_schema.names))
+
+    def wanted(self, rows: pa.Table) -> pa.Table:
+        """Those of some hash-sorted master rows that are needed: one of each key, where the others change nothing."""
+        again = repeats(rows) if self.emitter.keys_only else None
+        return rows if again is None or not again.any() else take(rows, np.flatnonzero(~again))
+
+    @property
+    def master_row_bytes(self) -> float:
+        """v_R, where one number must do."""
+        return self.table.mean_row_bytes if self.emitter.keys_only is None else fixed_bytes(self.master_schema)
 
     def answer(self, rows: pa.Table, tables: list[pa.Table]) -> Iterator[pa.Table]:
-        """Join rows with hash-sorted tables that hold all their partners."""
-        outer = self.setting.options.how == "left"
-        matched = np.zeros(rows.num_rows if outer else 0, np.bool_)
+        """Join rows with hash-sorted tables that hold all that can match them."""
+        emitter = self.emitter
+        matched = np.zeros(rows.num_rows if emitter.judges else 0, np.bool_)
         for table in tables:
             for i, j in matches(rows, table):
-                yield self.pairs(rows, i, table, j)
-                if outer:
+                yield from self.pairs(rows, i, table, j)
+                if emitter.judges:
                     matched[i] = True
-        if outer:
-            yield from self.unmatched(rows, np.flatnonzero(~matched))
+        if emitter.type.semi and matched.any():
+            yield emitter.rows({STREAM: (rows, np.flatnonzero(matched))})
+        if emitter.preserved:
+            yield from emitter.unmatched(STREAM, rows, np.flatnonzero(~matched), "answered")
 
-    def pairs(self, rows: pa.Table, i: Indices, master: pa.Table, j: Indices) -> pa.Table:
-        """Output rows for matches."""
-        return self.setting.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
-
-    def unmatched(self, rows: pa.Table, i: Indices) -> Iterator[pa.Table]:
-        """Output rows for stream rows that have no partner."""
-        if len(i):
-            yield self.setting.emitter.rows({STREAM: (rows, i)})
+    def pairs(self, rows: pa.Table, i: Indices, master: pa.Table, j: Indices) -> Iterator[pa.Table]:
+        """Output rows for matches, if the join type has any."""
+        if self.emitter.type.pairs:
+            yield self.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
 
     def note_delays(self, arrived: npt.NDArray[np.integer[Any]], batch: int) -> None:
         """Rows are finished: remember how long they took."""

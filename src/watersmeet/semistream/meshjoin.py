@@ -1,7 +1,8 @@
 """MESHJOIN: the table goes by in a fixed order, every row waits for one whole cycle, chunks may hold any rows.
 
 Semantics     a row that enters at step e is joined with the chunks of the steps e .. e + k - 1, that is with each chunk
-              once, and leaves. Steps are counted for ever; step s reads chunk s mod k.
+              once, and leaves; in a semi or anti join it leaves at its first match. Steps are counted for ever; step
+              s reads chunk s mod k.
 Cost          per step: one chunk, probed with all rows that wait; a batch makes ceil(k / `max_delay`) steps.
 State         a store of waiting rows with `_entry` and `_ats`; where it matters, flags for rows that have found their
               key (`matched`) or their hash, perhaps of a colliding key (`seen`).
@@ -19,15 +20,16 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, hashes_of, numpy_of
 from watersmeet.columns.matching import equal_keys, match_blocks
+from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.state.layouts import FewRuns
-from watersmeet.state.parts import Part, Rows, column_of
+from watersmeet.state.parts import Departed, Part, Rows, column_of
 from watersmeet.state.rows import RowStore, StoreState
 from watersmeet.state.side_table import SideTable
 
 ENTRY = "_entry"  # the step at which a waiting row entered
-MATCHED, SEEN = "matched", "seen"
+SEEN = "seen"  # the flag of waiting rows whose hash has gone by
 
 Found = list[tuple[Part, dict[str, list[Indices]]]]  # parts of the waiting rows, and what steps found, by flag
 
@@ -40,8 +42,7 @@ class MeshGeneration(Generation):
 
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
-        self.outer = setting.options.how == "left"
-        flags = ((MATCHED,) if self.outer else ()) + self.flags
+        flags = self.emitter.flags(STREAM) + self.flags
         more = [pa.field(ENTRY, pa.int64()), pa.field(ARRIVED, pa.int32())]
         more += [pa.field(column_of(flag), pa.bool_()) for flag in flags]
         self.schema = pa.schema([*setting.stream_schema, *more])
@@ -71,7 +72,7 @@ class MeshGeneration(Generation):
         for _ in range(chunks):
             if not self._is_wanted():
                 break
-            yield from self._step(found)
+            yield from self._step(found, batch)
         for part, flagged in found:
             for flag, rows in flagged.items():
                 if rows:
@@ -92,9 +93,11 @@ class MeshGeneration(Generation):
         self.waiting.settle(tight=True)
 
     def _is_wanted(self) -> bool:
-        return any(self.step - (run.time_to or 0) < self.table.count for run in self.waiting.runs)
+        return any(
+            self.step - (run.time_to or 0) < self.table.count and self.waiting.alive(run) for run in self.waiting.runs
+        )
 
-    def _step(self, found: Found) -> Iterator[pa.Table]:
+    def _step(self, found: Found, batch: int) -> Iterator[pa.Table]:
         """Read the next chunk; every row that waits is joined with it."""
         number = self.step % self.table.count
         chunk = self.read(number)
@@ -112,14 +115,15 @@ class MeshGeneration(Generation):
                     if flag in flagged:
                         flagged[flag].append(rows)
                 if same.any():
-                    yield self.pairs(part.table, i[same], chunk, j[same])
+                    yield from self.match(part, i[same], chunk, j[same], batch)
         self.passes(chunk, number)
         self.step += 1
 
-    def mark(self, part: Part, flag: str, rows: Indices) -> None:
-        """Set a flag, if this policy needs it."""
-        if flag in self.waiting.flags:
-            self.waiting.mark(part, flag, rows)
+    def match(self, part: Part, i: Indices, master: pa.Table, j: Indices, batch: int) -> Iterator[pa.Table]:
+        """Waiting rows match master rows: they leave if that is all that the join type asks of them."""
+        yield from self.pairs(part.table, i, master, j)
+        if self.emitter.once:
+            yield from self.emitter.first_matches(self._remove(part, i, batch))
 
     def passes(self, chunk: pa.Table, number: int) -> None:
         """A chunk goes by: for what a subclass wants from it."""
@@ -135,12 +139,15 @@ class MeshGeneration(Generation):
 
     def leave(self, part: Part, rows: Indices, batch: int) -> Iterator[pa.Table]:
         """Rows (ascending, alive) have been joined with all they must be."""
-        if not len(rows):
-            return
-        if self.outer:
-            yield from self.unmatched(part.table, rows[~part.flag(MATCHED, rows)])
-        self.waiting.remove(Rows(part, rows), "answered")
-        self.note_delays(numpy_of(part.table.column(ARRIVED))[rows], batch)
+        if len(rows):
+            yield from self.emitter.departed(self._remove(part, rows, batch))
+
+    def _remove(self, part: Part, rows: Indices, batch: int) -> list[Departed]:
+        gone = self.waiting.remove(Rows(part, rows), "answered")
+        for one in gone:
+            for piece, fresh in one.pieces():
+                self.note_delays(numpy_of(piece.table.column(ARRIVED))[fresh], batch)
+        return gone
 
     def settle(self, batch: int, room: int) -> Iterator[pa.Table]:
         """Nothing moves into a cache."""

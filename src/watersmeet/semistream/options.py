@@ -6,14 +6,18 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from watersmeet.errors import OptionError
+from watersmeet.join.join_type import JOIN_TYPES, canonical
 from watersmeet.plan.options import Options, Size
+
+TYPES = tuple(name for name, one in JOIN_TYPES.items() if not one.unmatched[1])
 
 
 class SemiStreamOptions(Options):
     """What `semi_stream_join` may be told.
 
     `master` identifies the prepared table (not where it is: a table that was moved is still the same one) and with
-    `policy` and `how` decides what the state means; everything else may change at a restart.
+    `policy` decides what the state means; everything else may change at a restart.
     """
 
     TUNING: ClassVar[frozenset[str]] = frozenset(
@@ -25,7 +29,6 @@ class SemiStreamOptions(Options):
     path: str = Field(description="where the master table is")
     version: int = Field(1, ge=1, description="version to begin with; later ones are announced through the stream")
     policy: Literal["aligned", "ssbj", "mesh"] = Field("aligned", description="which algorithm")
-    how: Literal["inner", "left"] = Field("inner", description="whether stream rows without a partner are emitted")
     memory: Size = Field(64_000_000, ge=1, description="bytes for waiting rows and cache together, over all partitions")
     max_delay: int = Field(10, ge=1, description="micro-batches after which a row is finished; 1 means at once")
     switching_factor: float = Field(1.0, gt=0, description="how much dearer waiting must be before a key is cached")
@@ -38,3 +41,27 @@ class SemiStreamOptions(Options):
         """MESHJOIN has no cache to put keys into."""
         unused = {"switching_factor"} if self.policy == "mesh" else set()
         return {name: value for name, value in super().effective().items() if name not in unused}
+
+
+def checked_type(who: str, how: str) -> str:
+    """The name of a join type that a semi-stream join can have, in any of PySpark's spellings.
+
+    >>> checked_type("semi_stream_join", "leftAnti")
+    'left_anti'
+    """
+    name = canonical(how) if isinstance(how, str) else None
+    if name in TYPES:
+        return name
+    why = "Choose one of these; the stream is the left input."
+    if name is not None:
+        why = (
+            "The table's unmatched rows are not a result of the stream: while it goes on, none of them is certain, and "
+            "the table may change. Find them with a batch query over what was emitted."
+        )
+    raise OptionError(
+        who,
+        expected=f"how {', '.join(map(repr, TYPES[:-1]))} or {TYPES[-1]!r}, in any of PySpark's spellings",
+        found=repr(how),
+        hint=why,
+        option="how",
+    )

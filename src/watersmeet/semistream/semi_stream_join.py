@@ -1,8 +1,8 @@
 """The semi-stream join: one stream against a prepared master table, through generations (see `generation`).
 
-Semantics     equi-join of the stream with the table, many-to-many; `how="left"` also emits stream rows without partner.
-              Each stream row is joined with exactly one version of the table: the one current in its partition when it
-              arrived. A row is finished within `max_delay` batches.
+Semantics     inner, left, semi or anti equi-join of the stream with the table, many-to-many. Each stream row is joined
+              with exactly one version of the table: the one current in its partition when it arrived. A row is finished
+              within `max_delay` batches; one that matches nothing is emitted when that is certain.
 Input         the input "stream"; rows with a null key have no partner. Numbers signalled to the join are versions of
               the master table that have become available; it begins with the first batch's signal (or `version`).
 Versions      a new version is warmed up before it takes over: its chunks are read for the keys cached now, so that hot
@@ -21,15 +21,15 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import OverloadError, StateMismatchError
-from watersmeet.join.emitter import Emitter
+from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.aligned import AlignedGeneration
-from watersmeet.semistream.generation import STREAM, Generation, Setting
+from watersmeet.semistream.generation import MASTER, STREAM, Generation, Setting
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.meshjoin import MeshGeneration
-from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.semistream.options import SemiStreamOptions, checked_type
 from watersmeet.semistream.ssbj import SsbjGeneration
 from watersmeet.state.parts import All
 from watersmeet.state.rows import RowStore
@@ -53,10 +53,10 @@ class SemiStreamJoin(Operator):
         self.options = SemiStreamOptions(**plan.options, **plan.tuning)
         schema = plan.input(STREAM).schema
         memory = max(self.options.memory // plan.partitions, 1)
-        emitter = Emitter(plan.output)
+        checked_type(self.name, plan.how)
+        emitter = BinaryEmitter(plan, self.accounts, self.metrics, right=MASTER)
         self.setting = Setting(self.options, emitter, self.metrics, self.accounts, space, schema, memory)
-        preserved = [STREAM] if self.options.how == "left" else []
-        self.prologue = Prologue(plan, self.accounts, self.metrics, preserved=preserved)
+        self.prologue = Prologue(plan, self.accounts, self.metrics, preserved=emitter.preserved)
         self.announced = 0  # the newest version signalled so far
         self.current: Generation | None = None
         self.warming: Generation | None = None
@@ -72,8 +72,8 @@ class SemiStreamJoin(Operator):
         self.setting.delays = []
         current = self._current(batch)
         keyed = self.prologue.admit(batch, STREAM)
-        for _, _, keyless in self.prologue.take_aside():
-            yield from current.unmatched(keyless, np.arange(keyless.num_rows))
+        for name, reason, keyless in self.prologue.take_aside():
+            yield from self.setting.emitter.unmatched(name, keyless, np.arange(keyless.num_rows), reason)
         rows = batch.rows.get(STREAM)
         if rows is not None and rows.num_rows:
             yield from current.arrive(keyed, batch.number)

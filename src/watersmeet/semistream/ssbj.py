@@ -8,6 +8,8 @@ Protocol      a hash for which many bytes wait gets a *collector* at the start o
               A collector whose rows outweigh the waiting ones before that is given up: m can only grow.
               A row that leaves after k steps without having met its hash proves that there are no such master rows:
               the absence is cached if it pays.
+              A semi or anti join caches a key in place of m rows, and its rows leave as soon as they match: what waits
+              later says nothing of a key, so the inequality is decided at the start alone.
 Cost          as MESHJOIN for the rows that wait; per step one more probe for the collectors.
 
 The published algorithm decides per master row while a cycle is under way, so it can cache part of a key's rows; here a
@@ -26,10 +28,11 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.columns.matching import matches, ranges
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
+from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import MASTER, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition
-from watersmeet.semistream.meshjoin import MATCHED, SEEN, MeshGeneration
+from watersmeet.semistream.meshjoin import SEEN, MeshGeneration
 from watersmeet.semistream.row_sizes import Sizes, row_bytes
 from watersmeet.state.layouts import HashTiers
 from watersmeet.state.marks import Mask
@@ -124,13 +127,13 @@ class SsbjGeneration(MeshGeneration):
             return
         for each in self.collectors:
             hashes = hashes[~contains(each.hashes, hashes)]
-        price = self.setting.options.switching_factor * (ENTRY_BYTES + self.table.mean_row_bytes)
+        price = self.setting.options.switching_factor * (ENTRY_BYTES + self.master_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
             self.collectors.append(self._collectors(self.step, hashes, np.zeros(len(hashes), np.int64)))
 
     def _collectors(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> Collectors:
-        schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
+        schema = self.master_schema.append(pa.field(CHUNK, pa.int32()))
         name = f"{MASTER}.{self.table.version}.{start}"
         return Collectors(start, hashes, sizes, self.store(name, MASTER, schema, HashTiers()))
 
@@ -146,24 +149,28 @@ class SsbjGeneration(MeshGeneration):
 
     def _give_up_collectors(self) -> None:
         """The inequality can only get worse for a key as its rows are found: stop once it fails."""
-        factor = self.setting.options.switching_factor
         for each in self.collectors:
-            hopeless = self._waiting_bytes_of(each.hashes) <= factor * (each.sizes + ENTRY_BYTES)
+            hopeless = ~self._pays(each.hashes, each.sizes)
             if hopeless.any():
                 self.setting.metrics.count("keys_given_up", int(hopeless.sum()))
                 each.give_up(hopeless)
         self.collectors = [each for each in self.collectors if len(each.hashes)]  # the others have no rows left
+
+    def _pays(self, hashes: Hashes, sizes: npt.NDArray[Any]) -> Mask:
+        """The cache inequality for keys whose rows take so many bytes; it was decided before if only keys are kept."""
+        if self.emitter.keys_only:
+            return ~self.cache.holds(hashes)  # their absence may have been cached since
+        return self._waiting_bytes_of(hashes) > self.setting.options.switching_factor * (sizes + ENTRY_BYTES)
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
         for each in [each for each in self.collectors if self.step - each.start >= self.table.count]:
             self.collectors.remove(each)
             hashes = each.hashes
-            rows = each.finish()
+            rows = self.wanted(each.finish())
             counts = np.diff(np.append(np.searchsorted(hashes_of(rows), hashes), rows.num_rows)).astype(np.int64)
             sizes = group_sums(row_bytes(rows.drop_columns([CHUNK])), counts)
-            factor = self.setting.options.switching_factor
-            admitted = self._waiting_bytes_of(hashes) > factor * (sizes + ENTRY_BYTES)
+            admitted = self._pays(hashes, sizes)
             chosen = rows.filter(pa.array(np.repeat(admitted, counts))).combine_chunks()
             yield from self._move(hashes[admitted], chosen, batch)
             plain = chosen.drop_columns([CHUNK])
@@ -182,8 +189,9 @@ class SsbjGeneration(MeshGeneration):
                 unseen = moved[i] & unseen if alive is None else moved[i] & unseen & alive
                 if unseen.any():
                     i, j = i[unseen], j[unseen]
-                    self.mark(part, MATCHED, i)
-                    yield self.pairs(part.table, i, rows, j)
+                    if MATCHED in self.waiting.flags:
+                        self.waiting.mark(part, MATCHED, i)
+                    yield from self.match(part, i, rows, j, batch)
             leaving = np.flatnonzero(moved)
             alive = part.alive(leaving)
             yield from super().leave(part, leaving if alive is None else leaving[alive], batch)
@@ -203,10 +211,10 @@ class SsbjGeneration(MeshGeneration):
         hashes = np.unique(np.concatenate(self.absent)) if self.absent else np.empty(0, np.uint64)
         self.absent = []
         hashes = hashes[~self.cache.holds(hashes)]
-        schema = self.table.schema.append(pa.field(CHUNK, pa.int32()))
+        schema = self.master_schema.append(pa.field(CHUNK, pa.int32()))
         yield from self._move(hashes, schema.empty_table(), batch)
         nothing = np.zeros(len(hashes))
-        self._admit(hashes, nothing.astype(np.int64), nothing, self.table.schema.empty_table(), batch)
+        self._admit(hashes, nothing.astype(np.int64), nothing, self.master_schema.empty_table(), batch)
 
     def _admit(self, hashes: Hashes, counts: Any, sizes: Amounts, rows: pa.Table, batch: int) -> None:
         if len(hashes):

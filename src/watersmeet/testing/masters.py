@@ -47,12 +47,14 @@ def semi_stream_plan(
     *,
     keys: tuple[pa.DataType, ...] = KEYS,
     payload: tuple[pa.DataType, ...] = PAYLOAD,
+    how: str = "inner",
 ) -> JoinPlan:
-    """A join of the input "stream" with the table at `path`: key and payload of the stream, then that of the table."""
+    """A join of the input "stream" with the table at `path`: key and payload of the stream, then that of the table; of
+    a semi or anti join, those of the stream."""
     output = [OutputColumn(pa.field(f"k{i}", kind), STREAM, f"_k{i}") for i, kind in enumerate(keys)]
     output += [
         OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")
-        for name in (STREAM, MASTER)
+        for name in ((STREAM,) if how in ("left_semi", "left_anti") else (STREAM, MASTER))
         for i, kind in enumerate(payload)
     ]
     return JoinPlan(
@@ -61,6 +63,7 @@ def semi_stream_plan(
         tuple(output),
         {"master": "in-process", **(options or {})},
         {"path": path, **(tuning or {})},
+        how=how,
     )
 
 
@@ -73,7 +76,14 @@ def semi_stream_join(script: Script, master: Sequence[Row], how: str = "inner") 
     for arrival in script:
         for row in arrival.rows.get(STREAM, ()):
             found = partners.get(row[0], []) if row[0] is not None else []
-            if not found and how == "left":
-                found = [(None,) * (len(master[0]) - 1)]
-            answer.update((*row, *partner) for partner in found)
+            answer.update(_owed(row, found, how, width=len(master[0]) - 1))
     return answer
+
+
+def _owed(row: Row, found: Sequence[Row], how: str, width: int) -> list[Row]:
+    """The results of a stream row, given the payloads of the rows that match it."""
+    if how in ("left_semi", "left_anti"):
+        return [row] if bool(found) == (how == "left_semi") else []
+    if how == "left" and not found:
+        return [(*row, *(None,) * width)]
+    return [(*row, *partner) for partner in found]

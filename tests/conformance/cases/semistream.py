@@ -3,6 +3,7 @@
 import functools
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.keys import ALL_KEYS, Keys
 from watersmeet.testing.masters import semi_stream_join, semi_stream_plan, write_master
 
+HOW = ("inner", "left", "left_semi", "left_anti")
 _FOLDER = tempfile.TemporaryDirectory(prefix="watersmeet-masters-")
 
 
@@ -50,9 +52,10 @@ def make_plan(
     *,
     tuning: Mapping[str, Any],
     keys: tuple[pa.DataType, ...],
+    how: str = "inner",
 ) -> JoinPlan:
     of_type = next(each for each in ALL_KEYS if each.kinds == keys)
-    return semi_stream_plan(master(layout, of_type, constant_hash=constant_hash), options, tuning, keys=keys)
+    return semi_stream_plan(master(layout, of_type, constant_hash=constant_hash), options, tuning, keys=keys, how=how)
 
 
 def refreshed(seed: int, **shape: Any) -> Script:
@@ -76,31 +79,39 @@ def case(
 ) -> Case:
     layout = layout or ("hash" if policy == "aligned" else "arrival")
     return Case(
-        f"semi_stream-{policy}-{name}",
+        f"semi_stream-{policy}-{how}, {name}",
         "semi_stream",
-        {"policy": policy, "how": how},
+        {"policy": policy},
         tuning,
         inputs=("stream",),
         oracle=lambda script: semi_stream_join(script, master_rows(), how),
+        how=how,
         script=refreshed if refresh else random_script,
         make_plan=functools.partial(make_plan, layout, False),
         make_colliding_plan=functools.partial(make_plan, layout, True),
     )
 
 
+def at_once(policy: str, how: str) -> Case:
+    """The whole table can be read in a batch, so every row is answered in its own."""
+
+    def by_batch(script: Script) -> list[Counter[Row]]:
+        return [semi_stream_join([arrival], master_rows(), how) for arrival in script]
+
+    return replace(case(policy, "at once", how=how, max_delay=1, refresh=True), by_batch=by_batch)
+
+
+MOVES = {"max_delay": 2, "switching_factor": 0.05, "memory": 1500, "idle_chunks": 1}
 CASES = [
     made
     for policy in ("aligned", "ssbj", "mesh")
+    for how in HOW
     for made in (
-        case(policy, "left", how="left", max_delay=3),
-        case(policy, "overload", how="left", memory=250, max_delay=4, idle_chunks=0, version=2),
-        case(
-            policy, "refresh", how="left", refresh=True, max_delay=4, switching_factor=0.05, memory=3000, idle_chunks=0
-        ),
+        at_once(policy, how),
+        case(policy, "overload", how=how, memory=250, max_delay=4, idle_chunks=0, version=2),
+        case(policy, "refresh", how=how, refresh=True, max_delay=4, switching_factor=0.05, memory=3000, idle_chunks=0),
     )
 ] + [
-    case("aligned", "at once", max_delay=1),
-    case("aligned", "moves", max_delay=2, switching_factor=0.05, memory=1500, idle_chunks=1),
-    case("ssbj", "moves", max_delay=2, switching_factor=0.05, memory=1500, idle_chunks=1),
-    case("ssbj", "over aligned chunks", layout="hash", max_delay=3, switching_factor=0.3),
+    *(case(policy, "moves", how=how, **MOVES) for policy in ("aligned", "ssbj") for how in HOW),
+    *(case("ssbj", "over aligned chunks", how=how, layout="hash", max_delay=3, switching_factor=0.3) for how in HOW),
 ]

@@ -58,7 +58,7 @@ def test_no_row_waits_longer_than_max_delay(tmp_path: Path, policy: str, max_del
         Arrival({"stream": [(rng.randrange(60), 100 * n + i, "") for i in range(rng.randrange(30))]}) for n in range(20)
     ]
     tuning = {"max_delay": max_delay, "idle_chunks": 0}
-    rows, counters, _ = run(semi_stream_plan(path, {"policy": policy, "how": "left"}, tuning), script)
+    rows, counters, _ = run(semi_stream_plan(path, {"policy": policy}, tuning, how="left"), script)
     assert max(counter.get("delay_max", 0) for counter in counters) == max_delay - 1
     for number in range(len(script)):
         owed = semi_stream_join(script[: max(number - max_delay + 2, 0)], master_rows(40), "left")
@@ -126,7 +126,7 @@ def test_every_row_is_joined_with_one_version(tmp_path: Path, policy: str) -> No
     script[7] = Arrival(script[7].rows, signals=(2,))
     script[9] = Arrival(script[9].rows, signals=(3,))  # before the second has taken over
     script[-1] = Arrival(script[-1].rows, ended=frozenset({"stream"}))
-    plan = semi_stream_plan(path, {"policy": policy, "how": "left"}, {"max_delay": 6, "idle_chunks": 0})
+    plan = semi_stream_plan(path, {"policy": policy}, {"max_delay": 6, "idle_chunks": 0}, how="left")
     rows, counters, events = run(plan, script)
     belongs = [int(counter.get("version", 3)) for counter in counters]
     assert belongs == sorted(belongs)
@@ -207,7 +207,7 @@ def test_another_table_at_the_path_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("policy", "lru"), ("how", "right"), ("max_delay", 0), ("memory", "much"), ("switching_factor", 0), ("rate", 1)],
+    [("policy", "lru"), ("max_delay", 0), ("memory", "much"), ("switching_factor", 0), ("rate", 1)],
 )
 def test_options_are_checked(name: str, value: object) -> None:
     with pytest.raises(OptionError, match=name):
