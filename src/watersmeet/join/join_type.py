@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
+
+from watersmeet.errors import OptionError
 
 MATCHED = "matched"  # the flag of stored rows that have matched
 
@@ -58,3 +62,22 @@ def canonical(how: str) -> str | None:
     ('left', 'left_anti', 'full', None)
     """
     return _SPELLINGS.get(how.lower().replace("_", ""))
+
+
+def checked_how(who: str, how: object, offered: Collection[str] = tuple(JOIN_TYPES), *, others: str = "") -> JoinType:
+    """The join type in any of PySpark's spellings; an `OptionError` if it is none, or none that is offered.
+
+    `others` says why the other types are not offered, and what to do.
+    """
+    found = canonical(how) if isinstance(how, str) else None
+    if found not in offered:
+        near = difflib.get_close_matches(str(how).lower(), offered, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "Leave it out for 'inner'."
+        raise OptionError(
+            who,
+            expected=f"how {', '.join(map(repr, offered))}, in any of PySpark's spellings",
+            found=repr(how),
+            hint=others if found else hint,
+            option="how",
+        )
+    return JOIN_TYPES[str(found)]

@@ -226,6 +226,10 @@ class SemiStreamWiring(Wiring):
         default=None, description="In place of master: a table that `wm.prepare_master` has written."
     )
     on: Keys = Field(description="The key: a column, a list of columns, or a list of pairs `[stream, master]`.")
+    how: str = Field(
+        default="inner",
+        description="`inner`, `left`, `left_semi` or `left_anti`, the stream is left; fixed once the pipeline has run.",
+    )
     partitions: int | None = Field(
         default=None, ge=1, description="Key partitions of the table, if it is prepared here; otherwise it has its own."
     )
@@ -262,6 +266,7 @@ class SemiStreamWiring(Wiring):
             site.frames[self.stream],
             self._empty(site, master) if site.rehearsal else master,
             on=python_keys(self.on),
+            how=self.how,
             state_dir=site.state_dir,
             idle=self.idle,
             partitions=self.partitions,

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from watersmeet.errors import OptionError
-from watersmeet.join.join_type import JOIN_TYPES, canonical
+from watersmeet.join.join_type import JOIN_TYPES, JoinType, checked_how
 from watersmeet.plan.options import Options, Size
 
 TYPES = tuple(name for name, one in JOIN_TYPES.items() if not one.unmatched[1])
@@ -43,25 +42,16 @@ class SemiStreamOptions(Options):
         return {name: value for name, value in super().effective().items() if name not in unused}
 
 
-def checked_type(who: str, how: str) -> str:
-    """The name of a join type that a semi-stream join can have, in any of PySpark's spellings.
+def checked_type(who: str, how: object) -> JoinType:
+    """A join type that a semi-stream join can have; the stream is its left input.
 
-    >>> checked_type("semi_stream_join", "leftAnti")
+    >>> checked_type("semi_stream_join", "leftAnti").name
     'left_anti'
     """
-    name = canonical(how) if isinstance(how, str) else None
-    if name in TYPES:
-        return name
-    why = "Choose one of these; the stream is the left input."
-    if name is not None:
-        why = (
-            "The table's unmatched rows are not a result of the stream: while it goes on, none of them is certain, and "
-            "the table may change. Find them with a batch query over what was emitted."
-        )
-    raise OptionError(
+    return checked_how(
         who,
-        expected=f"how {', '.join(map(repr, TYPES[:-1]))} or {TYPES[-1]!r}, in any of PySpark's spellings",
-        found=repr(how),
-        hint=why,
-        option="how",
+        how,
+        TYPES,
+        others="The table's unmatched rows are not a result of the stream: while it goes on, none of them is certain, "
+        "and the table may change. Find them with a batch query over what was emitted.",
     )

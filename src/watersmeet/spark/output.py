@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from watersmeet.errors import ColumnError, OptionError
-from watersmeet.join.join_type import JOIN_TYPES, JoinType, canonical
+from watersmeet.errors import ColumnError
+from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.spark.binding import Output
 from watersmeet.spark.schema import Source, common_key_types, comparable_name
-
-
-def checked_how(who: str, how: object, offered: Collection[str] = tuple(JOIN_TYPES)) -> JoinType:
-    """The join type in any of PySpark's spellings; an `OptionError` if it is none, or none that is offered."""
-    found = canonical(how) if isinstance(how, str) else None
-    if found not in offered:
-        near = difflib.get_close_matches(str(how).lower(), offered, n=1)
-        raise OptionError(
-            who,
-            expected=f"how {', '.join(map(repr, offered))}, in any of PySpark's spellings",
-            found=repr(how),
-            hint=f"Did you mean {near[0]!r}?" if near and not found else "Leave it out for 'inner'.",
-            option="how",
-        )
-    return JOIN_TYPES[str(found)]
 
 
 def typed_sources(sources: Sequence[Source], how: JoinType, needed: Sequence[int] = ()) -> list[Source]:

@@ -9,10 +9,11 @@ from typing import Literal
 
 from pyspark.sql import DataFrame
 
+from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Options, checked_path, known_names
 from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
-from watersmeet.spark.output import binary_output, checked_how, typed_sources
+from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import key_pairs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator

@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
+from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.punctuated.promises.ordering import is_ordered
 from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources, internal_name
-from watersmeet.spark.output import binary_output, check_clashes, checked_how, typed_sources
+from watersmeet.spark.output import binary_output, check_clashes, typed_sources
 from watersmeet.spark.promises import FIELDS, Promised
 from watersmeet.spark.schema import (
     Source,

@@ -13,12 +13,12 @@ from watersmeet.errors import OptionError, PlanError
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
-from watersmeet.semistream.options import SemiStreamOptions
+from watersmeet.semistream.options import SemiStreamOptions, checked_type
 from watersmeet.spark.binding import Binding, internal_name
 from watersmeet.spark.control import send_signal
 from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
-from watersmeet.spark.output import binary_output
+from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import (
     Source,
     check_streaming,
@@ -42,7 +42,7 @@ def semi_stream_join(
     *,
     memory: int | str = "64 MB",
     policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
-    how: Literal["inner", "left"] = "inner",
+    how: str = "inner",
     max_delay: int = 10,
     switching_factor: float = 1.0,
     on_overload: Literal["wait", "raise"] = "wait",
@@ -50,7 +50,7 @@ def semi_stream_join(
     idle_chunks: int = 16,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Equi-join of a streaming DataFrame with a master table that need not fit in memory; many-to-many, exactly once.
+    """Equi-join of a streaming DataFrame with a master table that need not fit in memory, every result exactly once.
 
     Rows whose key is cached are answered at once. The others wait for their part of the table to be read.
 
@@ -64,7 +64,9 @@ def semi_stream_join(
         memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
         policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
             order, with and without a cache). Never changes the answer.
-        how: `"inner"`, or `"left"` to emit stream rows without a partner too.
+        how: `"inner"`, `"left"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. A stream row that
+            matches nothing is emitted once, as soon as its version of the table is known to have no such key: at once
+            if the cache knows it, else when the part of the table that could hold the key has been read.
         max_delay: Micro-batches after which a row is finished; 1: no row waits.
         switching_factor: How much dearer waiting must be before a key is cached.
         on_overload: When the stream is too fast for the memory: `"wait"` reads more per batch, `"raise"` fails.
@@ -79,6 +81,7 @@ def semi_stream_join(
     """
     check_streaming(WHO, STREAM, stream)
     check_choice(WHO, "idle", idle, ("work", "sleep"))
+    kind = checked_type(WHO, how)
     pairs, shared = key_pairs(WHO, on)
     state_dir = checked_path(WHO, "state_dir", state_dir)
     home = StateDir(state_dir)
@@ -99,7 +102,6 @@ def semi_stream_join(
         {"master": description.id, "path": path, "version": newest["version"]},
         memory=memory,
         policy=policy,
-        how=how,
         max_delay=max_delay,
         switching_factor=switching_factor,
         on_overload=on_overload,
@@ -108,21 +110,22 @@ def semi_stream_join(
     _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
 
     keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
-    outer = options.how == "left"
     payload = [i for i in range(len(stream.columns)) if i not in keys]
-    left = Source(STREAM, stream, keys, payload, keep_null_keys=outer)
+    left = Source(STREAM, stream, keys, payload)
     right = _master_source(stream, description, [name for _, name in pairs])
-    columns = binary_output(WHO, left, right, shared=shared)
+    left, right = typed_sources([left, right], kind)
+    columns = binary_output(WHO, left, right, shared=shared, how=kind)
     frame = Binding(
         who=WHO,
         operator="semi_stream",
         sources=[left],
         output=[column for column in columns if column.input == STREAM],
         extra_output=[
-            (_nullable(column.field, outer), MASTER, internal_name(right, column.position))
+            (column.field, MASTER, internal_name(right, column.position))
             for column in columns
             if column.input == MASTER
         ],
+        how=kind,
         options=options,
         state_dir=state_dir,
         partitions=description.partitions,
@@ -197,7 +200,3 @@ def _master_source(stream: DataFrame, description: Description, keys: Sequence[s
     frame = stream.sparkSession.createDataFrame(empty, schema)
     positions = [find_column(WHO, MASTER, frame, name) for name in keys]
     return Source(MASTER, frame, positions, [i for i in range(len(frame.columns)) if i not in positions])
-
-
-def _nullable(spec: T.StructField, outer: bool) -> T.StructField:
-    return T.StructField(spec.name, spec.dataType, spec.nullable or outer, spec.metadata)

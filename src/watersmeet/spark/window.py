@@ -13,10 +13,11 @@ from pyspark.sql import types as T
 
 from watersmeet.calibration.window import window_costs
 from watersmeet.errors import ColumnError, OptionError
+from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Duration, Options, checked_path, known_names
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
-from watersmeet.spark.output import binary_output, checked_how, typed_sources
+from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.spark.session import parallelism
 from watersmeet.state.directory import StateDir

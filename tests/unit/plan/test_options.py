@@ -161,7 +161,7 @@ def test_an_option_without_effect_is_refused(model: type[Options], given: dict[s
         (ProgressiveOptions, {"memory_rows": 3}, "expected one of the options memory, policy, flush, .*'memory_rows'"),
         (WindowOptions, {"window": "1 s", "shedding": "rate"}, "expected one of the options window, .*'shedding'"),
         (WindowOptions, {"window": "1 s", "memory_split": "left"}, "expected one of the options .*'memory_split'"),
-        (SemiStreamOptions, {"version": 3}, "expected one of the options policy, how, .*'version'"),
+        (SemiStreamOptions, {"version": 3}, "expected one of the options policy, memory, .*'version'"),
     ],
 )
 def test_what_serves_experiments_is_not_offered(model: type[Options], given: dict[str, object], message: str) -> None:
