@@ -60,7 +60,17 @@ def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "how", "layout"), [("aligned", "left", "hash"), ("ssbj", "inner", "arrival"), ("mesh", "inner", "hash")]
+    ("policy", "how", "layout"),
+    [
+        ("aligned", "left", "hash"),
+        ("aligned", "left_semi", "hash"),
+        ("aligned", "left_anti", "hash"),
+        ("ssbj", "inner", "arrival"),
+        ("ssbj", "semi", "arrival"),
+        ("ssbj", "leftOuter", "arrival"),
+        ("mesh", "inner", "hash"),
+        ("mesh", "anti", "hash"),
+    ],
 )
 def test_equals_the_batch_join_over_restarts(
     spark: SparkSession, tmp_path: Path, policy: str, how: str, layout: str
@@ -271,6 +281,11 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
         wm.refresh_master(parts(spark).drop("price"), path)
     with pytest.raises(PlanError, match="layout='hash'"):
         wm.semi_stream_join(stream, path, "part_id", state)
+    with pytest.raises(OptionError, match="The table's unmatched rows are not a result of the stream"):
+        wm.semi_stream_join(stream, parts(spark), "part_id", state, how="right")
+    assert not (state / "master").exists()
+    with pytest.raises(OptionError, match="Did you mean 'left_anti'"):
+        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", how="left_ant")
     with pytest.raises(OptionError, match="max_delay"):
         wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", max_delay=0)
     with pytest.raises(PlanError, match="a join on part_id"):
