@@ -66,17 +66,19 @@ def test_rows_without_a_key_are_handed_out_whether_they_came_apart_or_not() -> N
     plan = make_plan("symmetric", payload=(pa.int64(),))
     kept = pa.table({"_hash": [7], "_k0": [None], "_p0": [1]}, schema=plan.input("left").schema)
     mixed = pa.table({"_hash": [5, 6], "_k0": [3, None], "_p0": [2, 3]}, schema=plan.input("left").schema)
-    operator = build(plan, MemorySpace())
-    first = Prologue(plan, operator.accounts, operator.metrics)
+    operator, other = build(plan, MemorySpace()), build(plan, MemorySpace())
+    first = Prologue(plan, other.accounts, other.metrics, preserved=("left",))
     for given, expected in (
         (Batch(0, null_rows={"left": kept}), [1]),
         (Batch(1, rows={"left": mixed}), [3]),
         (Batch(2, rows={"left": mixed}, null_rows={"left": kept}), [1, 3]),
         (Batch(3), []),
     ):
-        found = first.without_key(given, "left")
-        assert found.schema == plan.input("left").schema
-        assert found.column("_p0").to_pylist() == expected
+        first.admit(given, "left")
+        aside = first.take_aside()
+        assert {(name, reason) for name, reason, _ in aside} <= {("left", "null_key")}
+        assert [value for *_, table in aside for value in table.column("_p0").to_pylist()] == expected
+        assert first.take_aside() == []
     assert list(advance(operator, Batch(0, null_rows={"left": kept}, null_keys={"right": 2}))) == []
     assert operator.metrics.rows_in == {"left": 1, "right": 2}
     assert operator.accounts.held("left") == operator.accounts.held("right") == 0
