@@ -46,18 +46,11 @@ def binary_output(
 
 
 def _keys(who: str, left: Source, right: Source, how: JoinType, *, nullable: bool) -> list[Output]:
-    if how.unmatched == (True, True):
-        both = zip(left.keys, right.keys, common_key_types(who, [left, right]), strict=True)
+    if how.unmatched == (True, True):  # Spark takes the first that is not null, and calls that nullable
+        kinds = common_key_types(who, [left, right])
         return [
-            Output(
-                T.StructField(
-                    left.fields[i].name, kind, nullable or left.fields[i].nullable or right.fields[j].nullable
-                ),
-                left.name,
-                i,
-                otherwise=right.name,
-            )
-            for i, j, kind in both
+            Output(T.StructField(left.fields[i].name, kind), left.name, i, otherwise=right.name)
+            for i, kind in zip(left.keys, kinds, strict=True)
         ]
     source = right if how.unmatched == (False, True) else left
     return [Output(_nullable(source.fields[i], nullable), source.name, i) for i in source.keys]
