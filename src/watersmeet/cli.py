@@ -136,20 +136,26 @@ def init(
     origin: Annotated[
         str, typer.Option("--from", help="What the sources are: files, kafka, delta, iceberg.")
     ] = "files",
+    how: Annotated[str, typer.Option(help="inner, left, right, full, left_semi or left_anti.")] = "inner",
     verbose: Verbose = False,
 ) -> None:
     """Write a commented pipeline file, with sample data beside it; with files as sources it runs as it is."""
     with _exit_codes(verbose):
+        from watersmeet.join.join_type import checked_how
         from watersmeet.pipeline.origins import ORIGINS
         from watersmeet.pipeline.problems import nearest
         from watersmeet.pipeline.starter import STARTERS
         from watersmeet.pipeline.starter import init as write_starter
+        from watersmeet.semistream.options import checked_type
 
         if operator not in STARTERS:
             raise typer.BadParameter(f"unknown operator {operator!r}; {nearest(operator, STARTERS)}")
         if origin not in ORIGINS:
             raise typer.BadParameter(f"unknown origin {origin!r}; {nearest(origin, ORIGINS)}", param_hint="--from")
-        file = write_starter(operator, into, origin=origin)
+        if operator == "multiway" and how != "inner":
+            raise typer.BadParameter("a multiway join has no other type than inner", param_hint="--how")
+        kind = (checked_type if operator == "semi-stream" else checked_how)(f"init {operator}", how)
+        file = write_starter(operator, into, origin=origin, how=kind.name)
         load = "" if origin == "files" else f"load the sample into {origin} (docs/connectors.md), then "
         print(f"wrote {file} and {operator}-data beside it; now: {load}watersmeet run {file}")
 

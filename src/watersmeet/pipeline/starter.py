@@ -7,6 +7,7 @@ The samples are small, made by code with a fixed seed, and each comes with the S
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +137,9 @@ STARTERS: dict[str, Starter] = {
 assert STARTERS.keys() == FAMILIES.keys()
 
 
-def init(operator: str, folder: Path, *, origin: str = "files", parts: int = 6, rows: int = 2_000) -> Path:
+def init(
+    operator: str, folder: Path, *, origin: str = "files", how: str = "inner", parts: int = 6, rows: int = 2_000
+) -> Path:
     """Write the pipeline file and its sample data into a folder; returns the file. Nothing that is there is touched.
 
     The sample is files, whatever the origin of the pipeline's sources: they can be loaded into topics or tables.
@@ -157,8 +160,16 @@ def init(operator: str, folder: Path, *, origin: str = "files", parts: int = 6, 
             written = write_part(table, data / source, number)
             # Spark reads files in the order of their times, which could be equal when they are written this fast.
             os.utime(written, (begun + number, begun + number))
-    file.write_text(sources_from(origin, template(operator)), encoding="utf-8")
+    file.write_text(typed(how, sources_from(origin, template(operator))), encoding="utf-8")
     return file
+
+
+def typed(how: str, text: str) -> str:
+    """A pipeline file whose join is of another type: the line after its key, or the one that says so already."""
+    if how == "inner":
+        return text
+    said = re.sub(r"(?m)^  how: \S+", f"  how: {how}", text)
+    return said if said != text else re.sub(r"(?m)^(  on: .*)$", rf"\1\n  how: {how}", text, count=1)
 
 
 def write_part(table: pa.Table, folder: Path, number: int) -> Path:

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from watersmeet import cli
 from watersmeet.cli import app
 from watersmeet.pipeline.config import load
-from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.families import FAMILIES, SemiStreamWiring
 from watersmeet.pipeline.starter import STARTERS, template
+from watersmeet.pipeline.wiring import BinaryWiring
 
 runner = CliRunner()
 
@@ -58,6 +59,33 @@ def test_init_writes_a_good_pipeline_with_its_data(tmp_path: Path, operator: str
     for name, source in loaded.pipeline.sources.items():
         assert source.path is not None
         assert list(Path(loaded.resolve(source.path)).glob("*.parquet")), name
+
+
+@pytest.mark.parametrize(
+    ("operator", "how", "written"),
+    [("window", "leftOuter", "left"), ("progressive", "outer", "full"), ("semi-stream", "anti", "left_anti")],
+)
+def test_init_of_a_join_type(tmp_path: Path, operator: str, how: str, written: str) -> None:
+    result = runner.invoke(app, ["init", operator, "--how", how, "--into", str(tmp_path)])
+    assert result.exit_code == 0
+    wiring = load(tmp_path / f"{operator}.yaml").pipeline.join.wiring
+    assert isinstance(wiring, BinaryWiring | SemiStreamWiring)
+    assert wiring.how == written
+
+
+@pytest.mark.parametrize(
+    ("operator", "how", "said"),
+    [
+        ("window", "lefft", "Did you mean 'left'?"),
+        ("semi-stream", "right", "not a result of the stream"),
+        ("multiway", "left", "no other type than inner"),
+    ],
+)
+def test_init_of_a_join_type_that_there_is_not(tmp_path: Path, operator: str, how: str, said: str) -> None:
+    result = runner.invoke(app, ["init", operator, "--how", how, "--into", str(tmp_path)])
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
 
 
 def test_init_touches_nothing_that_is_there(tmp_path: Path) -> None:
