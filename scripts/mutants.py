@@ -79,7 +79,8 @@ def find(source: Path, parts: list[str]) -> list[Mutant]:
     """All mutations of the given files and folders below `source`, in order."""
     places = [source / part for part in parts]
     files = [file for place in places for file in ([place] if place.suffix == ".py" else place.rglob("*.py"))]
-    return [mutant for file in sorted(files) for mutant in _of_file(file, file.relative_to(source).as_posix())]
+    seen: Counter[tuple[str, ...]] = Counter()
+    return [mutant for file in sorted(files) for mutant in _of_file(file, file.relative_to(source).as_posix(), seen)]
 
 
 def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
@@ -95,16 +96,15 @@ def source_of(source: Path, mutant: Mutant) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def _of_file(file: Path, name: str) -> Iterator[Mutant]:
-    seen: Counter[tuple[str, ...]] = Counter()
+def _of_file(file: Path, name: str, seen: Counter[tuple[str, ...]]) -> Iterator[Mutant]:
     text = file.read_text(encoding="utf-8")
     lines = text.splitlines()
     for number, site in enumerate(_sites(ast.parse(text))):
         before, after = _shown(site.node), _shown(site.instead)
-        change = (name, *site.scope, before, after)
+        change = (file.stem, *site.scope, before, after)
         seen[change] += 1
-        # The line is not part of the id: it moves with every edit above.
-        id_ = f"{Path(name).stem}.{'.'.join(site.scope) or 'module'}-{_digest(*change, str(seen[change]))[:8]}"
+        # Neither the line nor the package is part of the id: the one moves with every edit above, the other with a file.
+        id_ = f"{file.stem}.{'.'.join(site.scope) or 'module'}-{_digest(*change, str(seen[change]))[:8]}"
         line: int = site.node.lineno  # type: ignore[attr-defined]
         yield Mutant(id_, name, line, site.function, before, after, lines[line - 1].strip(), number)
 

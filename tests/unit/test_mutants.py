@@ -66,6 +66,16 @@ def test_the_draw_does_not_depend_on_what_stands_above(tmp_path: Path) -> None:
     assert len({tuple(m.id for m in mutants.sample(before, 6, seed)) for seed in range(5)}) > 1
 
 
+def test_the_draw_does_not_depend_on_the_package(tmp_path: Path) -> None:
+    for folder in ("before", "after/room", "after/other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "module.py").write_text(SOURCE)
+    before, after = (mutants.find(tmp_path / folder, ["."]) for folder in ("before", "after"))
+    ids = [mutant.id for mutant in after]
+    assert [mutant.id for mutant in before] == ids[: len(before)]
+    assert len(set(ids)) == len(ids) == 2 * len(before)  # two modules of one name are told apart
+
+
 def test_likely_tests_come_first_and_the_budget_ends_the_list() -> None:
     mutant = mutants.Mutant("id", "watersmeet/window/times.py", 9, 7, "<", "<=", "a < b", 0)
     place = "watersmeet/window/times.py:7"
