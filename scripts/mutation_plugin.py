@@ -49,13 +49,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     finally:
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
-        _recorded.setdefault(item.nodeid, {"seconds": 0.0})["calls"] = sorted(_called)
+        _facts(item.nodeid)["calls"] = sorted(_called)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if RECORD:
-        facts = _recorded.setdefault(report.nodeid, {"seconds": 0.0, "calls": []})
+        facts = _facts(report.nodeid)
         facts["seconds"] = round(facts["seconds"] + report.duration, 3)
+        facts["failed"] |= report.failed
     elif KILLER and report.failed:
         Path(KILLER).write_text(report.nodeid)
 
@@ -63,6 +64,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     if RECORD:
         Path(RECORD).write_text(json.dumps(_recorded))
+
+
+def _facts(test: str) -> dict[str, Any]:
+    return _recorded.setdefault(test, {"seconds": 0.0, "calls": [], "failed": False})
 
 
 def _on_call(frame: FrameType, event: str, argument: object) -> None:
