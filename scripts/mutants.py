@@ -103,7 +103,7 @@ def _of_file(file: Path, name: str, seen: Counter[tuple[str, ...]]) -> Iterator[
         before, after = _shown(site.node), _shown(site.instead)
         change = (file.stem, *site.scope, before, after)
         seen[change] += 1
-        # Neither the line nor the package is part of the id: the one moves with every edit above, the other with a file.
+        # Neither the line nor the package is part of the id: it does not change when code or a file moves.
         id_ = f"{file.stem}.{'.'.join(site.scope) or 'module'}-{_digest(*change, str(seen[change]))[:8]}"
         line: int = site.node.lineno  # type: ignore[attr-defined]
         yield Mutant(id_, name, line, site.function, before, after, lines[line - 1].strip(), number)
