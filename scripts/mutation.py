@@ -2,13 +2,13 @@
 
     python scripts/mutation.py [--count 220] [--seed 1] [--budget 60] [--jobs 2] [--fresh] [--only SUBSTRING]
 
-A baseline run of tests/unit and tests/conformance (without Spark) must pass; it records how long each test takes and
+A baseline run of tests/unit and tests/conformance (without Spark) must pass; it records the CPU time of each test and
 which functions it calls. Each mutant is then written into a copy of src that comes first on the path, and the tests
 that call the mutated function are run until one fails: unit tests of its package, then the quickest of the rest, up to
 a budget of test seconds. A mutant that the tests do not end in time counts as killed. What survives within the budget
 might still be killed by a test beyond it, so the rate is a lower bound.
 
-Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated file is
+Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated function is
 unchanged; survivors are tried again when a source or a test file has changed. Mutants that no test can tell from the
 original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1 below 85 %.
 """
@@ -54,53 +54,55 @@ FORKS = multiprocessing.get_context("forkserver")  # each run of pytest is forke
 FORKS.set_forkserver_preload(LOADED)
 MEMORY = 6 << 30  # a mutant that asks for more gets a MemoryError
 
-Tests = dict[str, dict[str, Any]]  # id -> seconds, and the functions it calls as "file:first line"
+Tests = dict[str, dict[str, Any]]  # id -> seconds, and the functions it calls as "module:name"
 
 
 # The tests
 
 
-def baseline() -> Tests:
-    """Every test of the suites with its time and the functions it calls; only files that changed are run again."""
-    kept = _read(KEPT / "baseline.json", {"source": "", "files": {}})
-    source = _digest(SOURCE.rglob("*.py"))
-    files: dict[str, Any] = kept["files"] if kept["source"] == source else {}
+def baseline(source: str) -> Tests:
+    """Every test of the suites with its time and the functions it calls; only what is not known yet is run.
+
+    What is known of a test stands while its file is unchanged. Its calls are kept by name, so they outlive most edits
+    of the source; a test recorded on another source is believed to notice a mutant only when it passes without it.
+    """
     shared = _digest(file for file in (ROOT / "tests").rglob("*.py") if not file.name.startswith("test_"))
     wanted = {}
     for suite in SUITES:
         for file in sorted((ROOT / "tests" / suite).rglob("test_*.py")):
             wanted[file.relative_to(ROOT).as_posix()] = f"{shared}-{_digest([file])}"
-    stale = [file for file, digest in wanted.items() if files.get(file, {}).get("digest") != digest]
+    kept = KEPT / "baseline.jsonl"
+
+    def known() -> tuple[Tests, set[str]]:
+        lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+        lines = [each for each in lines if each["key"] == wanted.get(each["file"])]
+        return {each["test"]: each for each in lines if each["test"]}, {e["file"] for e in lines if not e["test"]}
+
+    tests, complete = known()
+    stale = {file: key for file, key in wanted.items() if file not in complete}
     if stale:
         print(f"baseline: {len(stale)} test files", flush=True)
         with tempfile.TemporaryDirectory() as scratch:
-            report = Path(scratch) / "report.json"
-            code = _pytest(stale, SOURCE, {"MUTATION_RECORD": str(report)}, seconds=3600)
-            recorded: Tests = json.loads(report.read_text()) if report.exists() else {}
-        failed = {test.split("::")[0] for test, facts in recorded.items() if facts["failed"]}
-        for file in stale if recorded else ():
-            files[file] = {"digest": "failed" if file in failed else wanted[file], "tests": {}}
-        for test, facts in recorded.items():
-            files[test.split("::")[0]]["tests"][test] = facts
-        _write(
-            KEPT / "baseline.json", {"source": source, "files": {file: files[file] for file in wanted if file in files}}
-        )
-        if code != 0:
+            about = Path(scratch) / "about.json"
+            about.write_text(json.dumps({"out": str(kept), "keys": stale, "source": source, "known": list(tests)}))
+            code = _pytest(stale, SOURCE, {"MUTATION_RECORD": str(about)}, seconds=7200)
+        if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
             sys.exit(f"mutation: the tests do not pass without a mutation (pytest ended with {code}); see above")
-    return {test: facts for file in wanted for test, facts in files[file]["tests"].items()}
+        with kept.open("a") as out:
+            out.writelines(json.dumps({"file": file, "key": key, "test": ""}) + "\n" for file, key in stale.items())
+        tests, _ = known()
+    return tests
 
 
 def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[str]:
     """The tests that may notice a mutant, most likely ones first, within the budget of seconds."""
     unit = mutant.file.split("/")[1].removesuffix(".py")
     if mutant.function is not None:
-        place = f"{mutant.file}:{mutant.function}"
+        place = f"{Path(mutant.file).stem}:{mutant.function}"
         calling = [test for test, facts in tests.items() if place in facts["calls"]]
     else:  # run at import: whoever uses the module, or else its package
-        for prefix in (f"{mutant.file}:", f"watersmeet/{unit}/"):
-            calling = [test for test, facts in tests.items() if any(call.startswith(prefix) for call in facts["calls"])]
-            if calling:
-                break
+        place = f"{Path(mutant.file).stem}:"
+        calling = [test for test, facts in tests.items() if any(call.startswith(place) for call in facts["calls"])]
 
     def rank(test: str) -> tuple[bool, bool, float]:
         return (test != first, f"tests/unit/{unit}" not in test, tests[test]["seconds"])
@@ -170,7 +172,7 @@ class Results:
         if found is None:
             return False
         if found["killed"]:
-            return found["file"] == _digest([SOURCE / mutant.file])
+            return found["code"] == mutant.body
         return found["state"] == state
 
 
@@ -178,19 +180,26 @@ def run(mutant: Mutant, tests: list[str], seconds: float, folder: Path) -> tuple
     """Whether the tests notice the mutant, and what did."""
     if not tests:
         return False, "no test calls it"
-    target, listed, killer = folder / "src" / mutant.file, folder / "tests.json", folder / "killer"
-    killer.unlink(missing_ok=True)
-    listed.write_text(json.dumps(tests))
+    target = folder / "src" / mutant.file
     target.write_text(mutants.source_of(SOURCE, mutant))
     try:
-        files = sorted({test.split("::")[0] for test in tests})
-        environment = {"MUTATION_TESTS": str(listed), "MUTATION_KILLER": str(killer)}
-        code = _pytest(files, folder / "src", environment, seconds=30 + 5 * seconds)
+        by = notices(tests, seconds, folder)
     finally:
         shutil.copyfile(SOURCE / mutant.file, target)
+    return (False, f"{len(tests)} tests pass") if by is None else (True, by)
+
+
+def notices(tests: list[str], seconds: float, folder: Path) -> str | None:
+    """The first of the tests that fails on a folder's source, or what else went wrong; None if all pass."""
+    listed, killer = folder / "tests.json", folder / "killer"
+    killer.unlink(missing_ok=True)
+    listed.write_text(json.dumps(tests))
+    files = sorted({test.split("::")[0] for test in tests})
+    environment = {"MUTATION_TESTS": str(listed), "MUTATION_KILLER": str(killer)}
+    code = _pytest(files, folder / "src", environment, seconds=30 + 5 * seconds)
     if code == 0:
-        return False, f"{len(tests)} tests pass"
-    return True, killer.read_text() if killer.exists() else "out of time" if code < 0 else "does not load"
+        return None
+    return killer.read_text() if killer.exists() else "out of time" if code < 0 else "does not load"
 
 
 def copy_of_source(folder: Path) -> Path:
@@ -221,9 +230,12 @@ def main() -> int:
     excused = equivalents()
     drawn = [each for each in mutants.sample(candidates, arguments.count, arguments.seed) if each.id not in excused]
     drawn = [each for each in drawn if arguments.only in each.id or arguments.only in each.file]
-    tests = baseline()
+    source = _digest(SOURCE.rglob("*.py"))
+    tests = baseline(source)
     results = Results(arguments.fresh)
-    state = _digest([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+    state = f"{source}-{_digest((ROOT / 'tests').rglob('*.py'))}"
+    believed = {each["by"] for each in results.all.values() if each["state"] == state}
+    believed |= {test for test, facts in tests.items() if facts["source"] == source}
     waiting = [mutant for mutant in drawn if not results.stands(mutant, state)]
     print(
         f"{len(candidates)} mutations, {len(drawn)} drawn with seed {arguments.seed}, {len(waiting)} to run", flush=True
@@ -239,9 +251,13 @@ def main() -> int:
             try:
                 last = results.all.get(mutant.id, {}).get("by")
                 selected = chosen(mutant, tests, arguments.budget, last)
-                killed, by = run(mutant, selected, sum(tests[test]["seconds"] for test in selected), folder)
-                digest = _digest([SOURCE / mutant.file])
-                results.add({"id": mutant.id, "killed": killed, "by": by, "file": digest, "state": state})
+                seconds = sum(tests[test]["seconds"] for test in selected)
+                killed, by = run(mutant, selected, seconds, folder)
+                if by in tests and by not in believed:
+                    if notices([by], tests[by]["seconds"], folder) is not None:
+                        sys.exit(f"mutation: {by} fails without a mutation")
+                    believed.add(by)
+                results.add({"id": mutant.id, "killed": killed, "by": by, "code": mutant.body, "state": state})
                 print(f"{'killed  ' if killed else 'SURVIVED'} {mutant} [{mutant.id}] by {by}", flush=True)
             finally:
                 folders.put(folder)
@@ -270,16 +286,6 @@ def _digest(files: Iterable[Path]) -> str:
     for file in sorted(files):
         digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _read(file: Path, default: Any) -> Any:
-    return json.loads(file.read_text()) if file.exists() else default
-
-
-def _write(file: Path, value: Any) -> None:
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps(value))
-    beside.replace(file)
 
 
 if __name__ == "__main__":
