@@ -15,8 +15,13 @@ from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
+from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import SizeTiers
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan
 from watersmeet.testing.arrivals import KEYS
@@ -360,3 +365,19 @@ def test_a_row_is_rewritten_once_per_size_of_run() -> None:
     assert sizes[:8] == [[1], [1] * 2, [1] * 3, [4], [4, 1], [4, 1, 1], [4, 1, 1, 1], [4, 4]]
     assert sizes[-1] == [16]
     assert rewritten == 2 * 16 * 1100
+
+
+@pytest.mark.parametrize(("rows", "merged"), [(1 << 17, True), ((1 << 17) + 1, False)])
+def test_generations_of_more_than_half_a_million_rows_are_not_merged(rows: int, merged: bool) -> None:
+    """Four of a size are merged, but no batch stalls."""
+    plan = slim({"buckets": 2})
+    schema = plan.inputs[0].schema
+    buckets, accounts = Buckets(2), Accounts(Metrics())
+    store = RowStore("left", schema, SizeTiers(), MemorySpace(), accounts, buckets=buckets, counts_buckets=True)
+    generations = Generations({"left": store}, buckets)
+    keys = pa.array(np.arange(rows))
+    table = pa.table([pa.array(np.sort(hash_keys([keys]))), keys, keys], schema=schema)
+    for number in range(4):
+        assert generations.due() == []
+        generations.write({"left": table}, number)
+    assert generations.due() == ([1, 2, 3, 4] if merged else [])
