@@ -95,26 +95,27 @@ def baseline(source: str) -> Tests:
     return tests
 
 
-def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[str]:
-    """The tests that may notice a mutant, most likely ones first, within the budget of seconds."""
-    unit = mutant.file.split("/")[1].removesuffix(".py")
+def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[list[str]]:
+    """The tests that may notice a mutant, within the budget of seconds: those of its package, which are quick to load and
+    likely to, and then others."""
+    unit, stem = mutant.file.split("/")[1].removesuffix(".py"), Path(mutant.file).stem
     if mutant.function is not None:
-        place = f"{Path(mutant.file).stem}:{mutant.function}"
+        place = f"{stem}:{mutant.function}"
         calling = [test for test, facts in tests.items() if place in facts["calls"]]
-    else:  # run at import: whoever uses the module, or else its package
-        place = f"{Path(mutant.file).stem}:"
+    else:  # run at import: whoever uses the module
+        place = f"{stem}:"
         calling = [test for test, facts in tests.items() if any(call.startswith(place) for call in facts["calls"])]
 
-    def rank(test: str) -> tuple[bool, bool, float]:
-        return (test != first, f"tests/unit/{unit}" not in test, tests[test]["seconds"])
+    def is_far(test: str) -> bool:
+        return test != first and not test.startswith((f"tests/unit/{unit}/", f"tests/unit/test_{stem}.py"))
 
-    taken, spent = [], 0.0
-    for test in sorted(calling, key=rank):
+    near, far, spent = [], [], 0.0
+    for test in sorted(calling, key=lambda test: (test != first, is_far(test), tests[test]["seconds"])):
         spent += tests[test]["seconds"]
-        if taken and spent > budget:
+        if (near or far) and spent > budget:
             break
-        taken.append(test)
-    return taken
+        (far if is_far(test) else near).append(test)
+    return [group for group in (near, far) if group]
 
 
 def _pytest(arguments: Iterable[str], source: Path, environment: dict[str, str], seconds: float) -> int:
@@ -184,17 +185,17 @@ class Results:
         return found["state"] == state
 
 
-def run(mutant: Mutant, tests: list[str], seconds: float, folder: Path) -> tuple[bool, str]:
+def run(mutant: Mutant, groups: list[list[str]], tests: Tests, folder: Path) -> tuple[bool, str]:
     """Whether the tests notice the mutant, and what did."""
-    if not tests:
-        return False, "no test calls it"
     target = folder / "src" / mutant.file
     target.write_text(mutants.source_of(SOURCE, mutant))
     try:
-        by = notices(tests, seconds, folder)
+        for group in groups:
+            if by := notices(group, sum(tests[test]["seconds"] for test in group), folder):
+                return True, by
     finally:
         shutil.copyfile(SOURCE / mutant.file, target)
-    return (False, f"{len(tests)} tests pass") if by is None else (True, by)
+    return False, f"{sum(map(len, groups))} tests pass"
 
 
 def notices(tests: list[str], seconds: float, folder: Path) -> str | None:
@@ -259,8 +260,7 @@ def main() -> int:
             try:
                 last = results.all.get(mutant.id, {}).get("by")
                 selected = chosen(mutant, tests, arguments.budget, last)
-                seconds = sum(tests[test]["seconds"] for test in selected)
-                killed, by = run(mutant, selected, seconds, folder)
+                killed, by = run(mutant, selected, tests, folder)
                 if by in tests and by not in believed:
                     if notices([by], tests[by]["seconds"], folder) is not None:
                         sys.exit(f"mutation: {by} fails without a mutation")

@@ -97,10 +97,10 @@ def test_likely_tests_come_first_and_the_budget_ends_the_list() -> None:
         "tests/unit/window/test_times.py::here": {"seconds": 2.0, "calls": [place]},
     }
     here, quick, slow = (f"tests/{name}" for name in ("unit/window/test_times.py::here", *_laws("quick", "slow")))
-    assert mutation.chosen(mutant, tests, 100, None) == [here, quick, slow]
-    assert mutation.chosen(mutant, tests, 5, None) == [here, quick]
-    assert mutation.chosen(mutant, tests, 100, slow) == [slow, here, quick]
-    assert mutation.chosen(mutant, tests, 0, None) == [here]
+    assert mutation.chosen(mutant, tests, 100, None) == [[here], [quick, slow]]
+    assert mutation.chosen(mutant, tests, 5, None) == [[here], [quick]]
+    assert mutation.chosen(mutant, tests, 100, slow) == [[slow, here], [quick]]
+    assert mutation.chosen(mutant, tests, 0, None) == [[here]]
 
 
 def _laws(*names: str) -> list[str]:
