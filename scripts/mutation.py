@@ -96,8 +96,8 @@ def baseline(source: str) -> Tests:
 
 
 def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[list[str]]:
-    """The tests that may notice a mutant, within the budget of seconds: those of its package, which are quick to load and
-    likely to, and then others."""
+    """The tests that may notice a mutant, within the budget of seconds: those of its package, quick to load and likely
+    to, and then others."""
     unit, stem = mutant.file.split("/")[1].removesuffix(".py"), Path(mutant.file).stem
     if mutant.function is not None:
         place = f"{stem}:{mutant.function}"
