@@ -144,6 +144,12 @@ def test_without_skew_either_every_key_is_worth_caching_or_none() -> None:
     model = CostModel(Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=8), "aligned")
     assert model.at(1000).cached_keys == 0  # just as dear
     assert model.at(1001).cached_keys == 1000
+    assert (model.at(1000).chunk_bytes, model.at(1001).chunk_bytes) == (100 * 100, 0)  # no chunk is read any more
+
+
+@pytest.mark.parametrize(("master_rows", "chunks"), [(0, 1), (1, 1), (100, 1), (101, 2)])
+def test_a_master_table_has_a_chunk_at_least(master_rows: int, chunks: int) -> None:
+    assert Workload(master_rows, 100, 20, chunk_rows=100).chunks == chunks
 
 
 def test_the_chunk_that_is_read_is_beside_the_budget() -> None:
