@@ -280,7 +280,7 @@ def verdict(
     """Print the survivors and the rate; the exit code."""
     survivors = [mutant for mutant in drawn if not results.all[mutant.id]["killed"]]
     print(f"\nSurvived ({len(survivors)}):")
-    for mutant in survivors:
+    for mutant in sorted(survivors, key=lambda mutant: (mutant.file, mutant.number)):
         print(f"  {mutant} [{mutant.id}]")
     for gone in sorted(set(excused) - {mutant.id for mutant in candidates}):
         print(f"  {EQUIVALENT.relative_to(ROOT)} lists {gone}, which no longer exists: remove it")
