@@ -86,8 +86,8 @@ def find(source: Path, parts: list[str]) -> list[Mutant]:
 
 
 def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """The `count` mutations with the smallest digests under the seed: an edit elsewhere does not change the draw, and the
-    first few of them are a smaller sample."""
+    """The `count` mutations with the smallest digests under the seed, in that order: the first of them are a smaller
+    sample, and an edit elsewhere does not change the draw."""
     return sorted(mutants, key=lambda mutant: _digest(str(seed), mutant.id))[:count]
 
 
