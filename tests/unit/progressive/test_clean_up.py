@@ -161,3 +161,18 @@ def test_a_step_takes_a_quarter_of_the_budget_between_a_page_and_a_bound(memory_
     operator = build(plan_of(memory_rows=memory_rows, page_rows=20), MemorySpace())
     assert isinstance(operator, BudgetedJoin)
     assert operator._step() == (memory_rows // 4, step)
+
+
+def test_pairs_that_have_not_met_are_counted() -> None:
+    """Rows in memory have met each other, and rows on disk those that were flushed with them."""
+    plan = plan_of(memory_rows=0, buckets=1, policy="hmj", combine_runs=0)
+    operator = build(plan, MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    units = operator.units
+    assert units.unmatched_pairs(0, (3, 5)) == 0
+    for number, (left, right) in enumerate(((2, 0), (4, 3))):
+        rows = {"left": [(0, i, "") for i in range(left)], "right": [(0, i, "") for i in range(right)]}
+        list(advance(operator, batch_of(plan, number, Arrival(rows))))
+    assert [(unit.left is not None, unit.right is not None) for unit in units.units[0]] == [(True, False), (True, True)]
+    assert units.unmatched_pairs(0) == 6 * 3 - 4 * 3
+    assert units.unmatched_pairs(0, (5, 7)) == 11 * 10 - 4 * 3 - 5 * 7

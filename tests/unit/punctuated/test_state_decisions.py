@@ -381,3 +381,13 @@ def test_generations_of_more_than_half_a_million_rows_are_not_merged(rows: int, 
         assert generations.due() == []
         generations.write({"left": table}, number)
     assert generations.due() == ([1, 2, 3, 4] if merged else [])
+
+
+def test_a_merged_generation_has_the_number_of_the_oldest() -> None:
+    """Of two rows with a key that should be unique the later one is wrong, before a merge and after it."""
+    join = Join(slim({"buckets": 2}, memory=8 * ROW))
+    numbers = []
+    for number in range(5):
+        join.send(keys(left=range(10 * number, 10 * number + 10)))
+        numbers.append(sorted({run.slot for run in join.saved.runs if run.tier == "spilled"}))
+    assert numbers == [[1], [1, 2], [1, 2, 3], [1], [1, 5]]
