@@ -176,3 +176,20 @@ def test_pairs_that_have_not_met_are_counted() -> None:
     assert [(unit.left is not None, unit.right is not None) for unit in units.units[0]] == [(True, False), (True, True)]
     assert units.unmatched_pairs(0) == 6 * 3 - 4 * 3
     assert units.unmatched_pairs(0, (5, 7)) == 11 * 10 - 4 * 3 - 5 * 7
+
+
+def test_a_dd_task_ends_when_its_pages_are_used_up() -> None:
+    """The merging operation that reads the last page is finished, and no other is begun."""
+    plan = plan_of(memory_rows=0, buckets=1, page_rows=4, fan_in=2, combine_runs=0, idle_pages=0)
+    read = []
+    for pages in (1, 8, 9):
+        operator = build(plan, MemorySpace())
+        assert isinstance(operator, BudgetedJoin)
+        for number in range(4):
+            rows = {name: [(0, 4 * number + i, "") for i in range(4)] for name in ("left", "right")}
+            list(advance(operator, batch_of(plan, number, Arrival(rows))))
+        begun = operator.tasks.pages
+        list(operator.tasks.dd(0, fan_in=2, max_pages=pages))
+        read.append((operator.tasks.pages - begun, len(operator.units.units[0])))
+    assert read[:2] == [(8, 3), (8, 3)]  # four pages are read and written: of four units two become one
+    assert read[2] == (16, 2)

@@ -18,6 +18,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import SizeTiers
@@ -391,3 +392,20 @@ def test_a_merged_generation_has_the_number_of_the_oldest() -> None:
         join.send(keys(left=range(10 * number, 10 * number + 10)))
         numbers.append(sorted({run.slot for run in join.saved.runs if run.tier == "spilled"}))
     assert numbers == [[1], [1, 2], [1, 2, 3], [1], [1, 5]]
+
+
+def test_a_purge_is_due_when_there_is_anything_to_purge() -> None:
+    for idle, pressure in ((False, False), (True, False), (False, True)):
+        at_once, together = (
+            [policy.due(promises, idle=idle, pressure=pressure) for promises in (0, 1, 2, 3)]
+            for policy in (purge_policy("immediate", 3), purge_policy("batch", 3))
+        )
+        assert at_once == [False, True, True, True]
+        assert together == ([False, True, True, True] if idle or pressure else [False, False, False, True])
+
+
+def test_a_promise_of_everything_counts_as_one() -> None:
+    join = Join(slim())
+    join.send(keys(left=range(10)))
+    join.send(Arrival(punctuations=said(right=Pattern.anything())))
+    assert [(event["rows"], event["promises"]) for event in join.of_kind("purge")] == [(10, 1)]
