@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.columns.arrow import data_bytes
 from watersmeet.errors import OptionError
-from watersmeet.estimate.frequency import amounts_of, surely, tally
+from watersmeet.estimate.frequency import amounts_of, per_batch, surely, tally
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.cost_model import CostModel, Costs, Workload, harmonic
@@ -100,6 +100,11 @@ def test_frequencies() -> None:
     hashes, sums = tally(np.array([1, 1, 4], U64), np.array([2.0, 3.0, 7.0]))
     assert amounts_of(np.array([0, 1, 4, 9], U64), hashes, sums).tolist() == [0, 5, 7, 0]
     assert surely(np.array([30.0, 900.0]), np.array([1, 4])).tolist() == [0, 450]
+
+
+def test_what_came_per_batch_counts_the_first_batch_and_the_last() -> None:
+    assert per_batch(np.array([12.0, 12.0, 12.0]), np.array([0, 2, 3]), 3).tolist() == [3, 6, 12]
+    assert per_batch(np.array([12.0]), np.array([4]), 3).tolist() == [12]  # watched from the next batch on
 
 
 def test_harmonic_numbers() -> None:
