@@ -409,3 +409,16 @@ def test_a_promise_of_everything_counts_as_one() -> None:
     join.send(keys(left=range(10)))
     join.send(Arrival(punctuations=said(right=Pattern.anything())))
     assert [(event["rows"], event["promises"]) for event in join.of_kind("purge")] == [(10, 1)]
+
+
+def test_a_second_row_of_a_unique_key_is_dropped_when_the_first_comes_from_disk() -> None:
+    join = Join(slim({"buckets": 1, "constraints": [ONE_LEFT]}, memory=20 * ROW, on_violation="drop"))
+    join.send(keys(left=range(21)))
+    assert join.count("spilled_rows.left") == 21
+    join.send(Arrival({"left": [(5, 999), (50, 50)]}))
+    join.send(Arrival())
+    assert [event["bucket"] for event in join.of_kind("merge")] == [0]
+    assert (join.count("left.left.violation"), join.count("violations.left.one_to_many")) == (1, 1)
+    assert join.count("state_rows.left") == 22
+    found = join.send(keys(right=[5, 50])) + join.send(Arrival())
+    assert found == Counter({(5, 5, -5): 1, (50, 50, -50): 1})

@@ -186,6 +186,18 @@ def test_the_costs_of_a_batch_by_hand() -> None:
     assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + scan, rel=1e-3)
 
 
+def test_without_time_columns_rows_have_the_time_of_their_batch() -> None:
+    """A batch a second, and windows of a second and a half: rows meet those of their batch and of the one before."""
+    join = Join(make_plan("window", options={"window": [1_500_000, 1_500_000]}, payload=(pa.int64(),)))
+    results, expired = [], 0.0
+    for _ in range(6):
+        counters = join.send([(0, 0)], [(0, 0)])
+        results.append(counters["results"])
+        expired += counters.get("left.left.expired", 0)
+    assert results == [1, 3, 3, 3, 3, 3]
+    assert (join.rows("left"), join.rows("right"), expired) == (2, 2, 4)
+
+
 @pytest.mark.parametrize(("window", "lateness", "width"), [((16, 40), 0, (2, 5)), ((16, 40), 8, (3, 6))])
 def test_runs_span_an_eighth_of_the_time_that_a_window_holds(
     window: tuple[float, float], lateness: float, width: tuple[float, float]
