@@ -102,15 +102,16 @@ def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> li
     if mutant.function is not None:
         place = f"{stem}:{mutant.function}"
         calling = [test for test, facts in tests.items() if place in facts["calls"]]
-    else:  # run at import: whoever uses the module
+    else:  # run at import: whoever uses the module, and its package's own tests, because others import what it defines
         place = f"{stem}:"
         calling = [test for test, facts in tests.items() if any(call.startswith(place) for call in facts["calls"])]
+        calling = list({*calling, *(test for test in tests if test.startswith(f"tests/unit/{unit}/"))})
 
     def is_far(test: str) -> bool:
         return test != first and not test.startswith((f"tests/unit/{unit}/", f"tests/unit/test_{stem}.py"))
 
     near, far, spent = [], [], 0.0
-    for test in sorted(calling, key=lambda test: (test != first, is_far(test), tests[test]["seconds"])):
+    for test in sorted(calling, key=lambda test: (test != first, is_far(test), tests[test]["seconds"], test)):
         spent += tests[test]["seconds"]
         if (near or far) and spent > budget:
             break
