@@ -9,8 +9,9 @@ a budget of test seconds. A mutant that the tests do not end in time counts as k
 might still be killed by a test beyond it, so the rate is a lower bound.
 
 Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated function is
-unchanged; survivors are tried again when a source or a test file has changed. Mutants that no test can tell from the
-original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1 below 85 %.
+unchanged; survivors are tried again when a source or a test file, or the budget, has changed. Mutants that no test can
+tell from the original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1
+below 85 %.
 """
 
 from __future__ import annotations
@@ -243,7 +244,8 @@ def main() -> int:
     source = _digest(SOURCE.rglob("*.py"))
     tests = baseline(source)
     results = Results(arguments.fresh)
-    state = f"{source}-{_digest((ROOT / 'tests').rglob('*.py'))}"
+    noticing = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").glob("muta*.py")]
+    state = f"{source}-{_digest(noticing)}-{arguments.budget:g}"
     believed = {each["by"] for each in results.all.values() if each["state"] == state}
     believed |= {test for test, facts in tests.items() if facts["source"] == source}
     waiting = [mutant for mutant in drawn if not results.stands(mutant, state)]
