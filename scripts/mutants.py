@@ -41,16 +41,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change in one file. `function` is the first line of the innermost function, None for code run at import."""
+    """One change in one file. `function` is the innermost function with its classes, None for code run at import."""
 
     id: str
     file: str  # below the source folder
     line: int
-    function: int | None
+    function: str | None
     before: str
     after: str
     code: str  # the line it stands in
     number: int  # which of the file's mutations it is
+    body: str = ""  # digest of the function, or of the statement of a module or class
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.before}  ->  {self.after}   in `{self.code}`"
@@ -66,7 +67,8 @@ class _Site:
     node: ast.AST
     instead: ast.AST
     scope: tuple[str, ...]
-    function: int | None
+    function: str | None
+    body: ast.AST
 
     def apply(self) -> None:
         if self.index is None:
@@ -79,13 +81,14 @@ def find(source: Path, parts: list[str]) -> list[Mutant]:
     """All mutations of the given files and folders below `source`, in order."""
     places = [source / part for part in parts]
     files = [file for place in places for file in ([place] if place.suffix == ".py" else place.rglob("*.py"))]
-    return [mutant for file in sorted(files) for mutant in _of_file(file, file.relative_to(source).as_posix())]
+    seen: Counter[tuple[str, ...]] = Counter()
+    return [mutant for file in sorted(files) for mutant in _of_file(file, file.relative_to(source).as_posix(), seen)]
 
 
 def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """The `count` mutations with the smallest digests under the seed: an edit elsewhere does not change the draw."""
-    drawn = sorted(mutants, key=lambda mutant: _digest(str(seed), mutant.id))[:count]
-    return sorted(drawn, key=lambda mutant: (mutant.file, mutant.line, mutant.number))
+    """The `count` mutations with the smallest digests under the seed, in that order: the first of them are a smaller
+    sample, and an edit elsewhere does not change the draw."""
+    return sorted(mutants, key=lambda mutant: _digest(str(seed), mutant.id))[:count]
 
 
 def source_of(source: Path, mutant: Mutant) -> str:
@@ -95,18 +98,18 @@ def source_of(source: Path, mutant: Mutant) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def _of_file(file: Path, name: str) -> Iterator[Mutant]:
-    seen: Counter[tuple[str, ...]] = Counter()
+def _of_file(file: Path, name: str, seen: Counter[tuple[str, ...]]) -> Iterator[Mutant]:
     text = file.read_text(encoding="utf-8")
     lines = text.splitlines()
     for number, site in enumerate(_sites(ast.parse(text))):
         before, after = _shown(site.node), _shown(site.instead)
-        change = (name, *site.scope, before, after)
+        change = (file.stem, *site.scope, before, after)
         seen[change] += 1
-        # The line is not part of the id: it moves with every edit above.
-        id_ = f"{Path(name).stem}.{'.'.join(site.scope) or 'module'}-{_digest(*change, str(seen[change]))[:8]}"
+        # Neither the line nor the package is part of the id: it does not change when code or a file moves.
+        id_ = f"{file.stem}.{'.'.join(site.scope) or 'module'}-{_digest(*change, str(seen[change]))[:8]}"
         line: int = site.node.lineno  # type: ignore[attr-defined]
-        yield Mutant(id_, name, line, site.function, before, after, lines[line - 1].strip(), number)
+        body = _digest(ast.dump(site.body))[:16]
+        yield Mutant(id_, name, line, site.function, before, after, lines[line - 1].strip(), number, body)
 
 
 def _shown(node: ast.AST) -> str:
@@ -118,7 +121,9 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _sites(tree: ast.AST, scope: tuple[str, ...] = (), function: int | None = None) -> Iterator[_Site]:
+def _sites(
+    tree: ast.AST, scope: tuple[str, ...] = (), function: str | None = None, body: ast.AST | None = None
+) -> Iterator[_Site]:
     for field, value in ast.iter_fields(tree):
         if _is_left_alone(tree, field):
             continue
@@ -126,15 +131,15 @@ def _sites(tree: ast.AST, scope: tuple[str, ...] = (), function: int | None = No
             if not isinstance(node, ast.AST):
                 continue
             for instead in _instead(node, tree, field):
-                yield _Site(tree, field, index, node, instead, scope, function)
+                yield _Site(tree, field, index, node, instead, scope, function, body or node)
             if isinstance(node, Function):
                 if node.name not in SKIPPED_FUNCTIONS:
-                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                    yield from _sites(node, (*scope, node.name), first)
+                    inside = (*scope, node.name)
+                    yield from _sites(node, inside, ".".join(inside), node)
             elif isinstance(node, ast.ClassDef):
-                yield from _sites(node, (*scope, node.name), function)
+                yield from _sites(node, (*scope, node.name), function, body)
             elif not isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr):
-                yield from _sites(node, scope, function)
+                yield from _sites(node, scope, function, body or node)
 
 
 def _is_left_alone(tree: ast.AST, field: str) -> bool:

@@ -2,15 +2,16 @@
 
     python scripts/mutation.py [--count 220] [--seed 1] [--budget 60] [--jobs 2] [--fresh] [--only SUBSTRING]
 
-A baseline run of tests/unit and tests/conformance (without Spark) must pass; it records how long each test takes and
+A baseline run of tests/unit and tests/conformance (without Spark) must pass; it records the CPU time of each test and
 which functions it calls. Each mutant is then written into a copy of src that comes first on the path, and the tests
 that call the mutated function are run until one fails: unit tests of its package, then the quickest of the rest, up to
 a budget of test seconds. A mutant that the tests do not end in time counts as killed. What survives within the budget
 might still be killed by a test beyond it, so the rate is a lower bound.
 
-Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated file is
-unchanged; survivors are tried again when a source or a test file has changed. Mutants that no test can tell from the
-original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1 below 85 %.
+Results are kept in .mutation/ and an interrupted run is taken up again. A kill stands while the mutated function is
+unchanged; survivors are tried again when a source or a test file, or the budget, has changed. Mutants that no test can
+tell from the original are listed with the reason in tests/mutation/equivalent.toml and are not counted. Exit code 1
+below 85 %.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import pytest
@@ -54,61 +56,68 @@ FORKS = multiprocessing.get_context("forkserver")  # each run of pytest is forke
 FORKS.set_forkserver_preload(LOADED)
 MEMORY = 6 << 30  # a mutant that asks for more gets a MemoryError
 
-Tests = dict[str, dict[str, Any]]  # id -> seconds, and the functions it calls as "file:first line"
+Tests = dict[str, dict[str, Any]]  # id -> seconds, and the functions it calls as "module:name"
 
 
 # The tests
 
 
-def baseline() -> Tests:
-    """Every test of the suites with its time and the functions it calls; only files that changed are run again."""
-    kept = _read(KEPT / "baseline.json", {"source": "", "files": {}})
-    source = _digest(SOURCE.rglob("*.py"))
-    files: dict[str, Any] = kept["files"] if kept["source"] == source else {}
+def baseline(source: str) -> Tests:
+    """Every test of the suites with its time and the functions it calls; only what is not known yet is run.
+
+    What is known of a test stands while its file is unchanged. Its calls are kept by name, so they outlive most edits
+    of the source; a test recorded on another source is believed to notice a mutant only when it passes without it.
+    """
     shared = _digest(file for file in (ROOT / "tests").rglob("*.py") if not file.name.startswith("test_"))
     wanted = {}
     for suite in SUITES:
         for file in sorted((ROOT / "tests" / suite).rglob("test_*.py")):
             wanted[file.relative_to(ROOT).as_posix()] = f"{shared}-{_digest([file])}"
-    stale = [file for file, digest in wanted.items() if files.get(file, {}).get("digest") != digest]
+    kept = KEPT / "baseline.jsonl"
+
+    def known() -> tuple[Tests, set[str]]:
+        lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+        lines = [each for each in lines if each["key"] == wanted.get(each["file"])]
+        return {each["test"]: each for each in lines if each["test"]}, {e["file"] for e in lines if not e["test"]}
+
+    tests, complete = known()
+    stale = {file: key for file, key in wanted.items() if file not in complete}
     if stale:
         print(f"baseline: {len(stale)} test files", flush=True)
         with tempfile.TemporaryDirectory() as scratch:
-            report = Path(scratch) / "report.json"
-            code = _pytest(stale, SOURCE, {"MUTATION_RECORD": str(report)}, seconds=3600)
-            if code != 0:
-                sys.exit(f"mutation: the tests do not pass without a mutation (pytest ended with {code}); see above")
-            recorded: Tests = json.loads(report.read_text())
-        for file in stale:
-            files[file] = {"digest": wanted[file], "tests": {}}
-        for test, facts in recorded.items():
-            files[test.split("::")[0]]["tests"][test] = facts
-        _write(KEPT / "baseline.json", {"source": source, "files": {file: files[file] for file in wanted}})
-    return {test: facts for file in wanted for test, facts in files[file]["tests"].items()}
+            about = Path(scratch) / "about.json"
+            about.write_text(json.dumps({"out": str(kept), "keys": stale, "source": source, "known": list(tests)}))
+            code = _pytest(stale, SOURCE, {"MUTATION_RECORD": str(about)}, seconds=7200)
+        if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+            sys.exit(f"mutation: the tests do not pass without a mutation (pytest ended with {code}); see above")
+        with kept.open("a") as out:
+            out.writelines(json.dumps({"file": file, "key": key, "test": ""}) + "\n" for file, key in stale.items())
+        tests, _ = known()
+    return tests
 
 
-def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[str]:
-    """The tests that may notice a mutant, most likely ones first, within the budget of seconds."""
-    unit = mutant.file.split("/")[1].removesuffix(".py")
+def chosen(mutant: Mutant, tests: Tests, budget: float, first: str | None) -> list[list[str]]:
+    """The tests that may notice a mutant, within the budget of seconds: those of its package, quick to load and likely
+    to, and then others."""
+    unit, stem = mutant.file.split("/")[1].removesuffix(".py"), Path(mutant.file).stem
     if mutant.function is not None:
-        place = f"{mutant.file}:{mutant.function}"
+        place = f"{stem}:{mutant.function}"
         calling = [test for test, facts in tests.items() if place in facts["calls"]]
-    else:  # run at import: whoever uses the module, or else its package
-        for prefix in (f"{mutant.file}:", f"watersmeet/{unit}/"):
-            calling = [test for test, facts in tests.items() if any(call.startswith(prefix) for call in facts["calls"])]
-            if calling:
-                break
+    else:  # run at import: whoever uses the module, and its package's own tests, because others import what it defines
+        place = f"{stem}:"
+        calling = [test for test, facts in tests.items() if any(call.startswith(place) for call in facts["calls"])]
+        calling = list({*calling, *(test for test in tests if test.startswith(f"tests/unit/{unit}/"))})
 
-    def rank(test: str) -> tuple[bool, bool, float]:
-        return (test != first, f"tests/unit/{unit}" not in test, tests[test]["seconds"])
+    def is_far(test: str) -> bool:
+        return test != first and not test.startswith((f"tests/unit/{unit}/", f"tests/unit/test_{stem}.py"))
 
-    taken, spent = [], 0.0
-    for test in sorted(calling, key=rank):
+    near, far, spent = [], [], 0.0
+    for test in sorted(calling, key=lambda test: (test != first, is_far(test), tests[test]["seconds"], test)):
         spent += tests[test]["seconds"]
-        if taken and spent > budget:
+        if (near or far) and spent > budget:
             break
-        taken.append(test)
-    return taken
+        (far if is_far(test) else near).append(test)
+    return [group for group in (near, far) if group]
 
 
 def _pytest(arguments: Iterable[str], source: Path, environment: dict[str, str], seconds: float) -> int:
@@ -126,7 +135,7 @@ def _run_pytest(arguments: list[str], source: str, environment: dict[str, str], 
     """In a process of its own, forked from one that has loaded everything but the package."""
     os.setsid()
     os.nice(max(0, 10 - os.nice(0)))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    Thread(target=_end_after, args=(seconds,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.chdir(ROOT)
     os.environ.update(environment)
@@ -135,10 +144,18 @@ def _run_pytest(arguments: list[str], source: str, environment: dict[str, str], 
     if "MUTATION_RECORD" not in environment:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
-    options = ["-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "mutation_plugin"]
+    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "mutation_plugin"]
+    options += [] if "MUTATION_RECORD" in environment else ["-x"]
     code = pytest.main([*options, "-m", "not spark", *arguments])
     sys.stdout.flush()
     os._exit(int(code))  # nothing that a test left behind may hold us up
+
+
+def _end_after(seconds: int) -> None:
+    """End this process when it has used so much CPU time. A limit of the system would make that clock tick coarsely."""
+    while time.process_time() < seconds:
+        time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 # The mutants
@@ -166,27 +183,34 @@ class Results:
         if found is None:
             return False
         if found["killed"]:
-            return found["file"] == _digest([SOURCE / mutant.file])
+            return found["code"] == mutant.body
         return found["state"] == state
 
 
-def run(mutant: Mutant, tests: list[str], seconds: float, folder: Path) -> tuple[bool, str]:
+def run(mutant: Mutant, groups: list[list[str]], tests: Tests, folder: Path) -> tuple[bool, str]:
     """Whether the tests notice the mutant, and what did."""
-    if not tests:
-        return False, "no test calls it"
-    target, listed, killer = folder / "src" / mutant.file, folder / "tests.json", folder / "killer"
-    killer.unlink(missing_ok=True)
-    listed.write_text(json.dumps(tests))
+    target = folder / "src" / mutant.file
     target.write_text(mutants.source_of(SOURCE, mutant))
     try:
-        files = sorted({test.split("::")[0] for test in tests})
-        environment = {"MUTATION_TESTS": str(listed), "MUTATION_KILLER": str(killer)}
-        code = _pytest(files, folder / "src", environment, seconds=30 + 5 * seconds)
+        for group in groups:
+            if by := notices(group, sum(tests[test]["seconds"] for test in group), folder):
+                return True, by
     finally:
         shutil.copyfile(SOURCE / mutant.file, target)
-    if code == 0:
-        return False, f"{len(tests)} tests pass"
-    return True, killer.read_text() if killer.exists() else "out of time" if code < 0 else "does not load"
+    return False, f"{sum(map(len, groups))} tests pass"
+
+
+def notices(tests: list[str], seconds: float, folder: Path) -> str | None:
+    """The first of the tests that fails on a folder's source, or what else went wrong; None if all pass."""
+    listed, killer = folder / "tests.json", folder / "killer"
+    killer.unlink(missing_ok=True)
+    listed.write_text(json.dumps(tests))
+    files = sorted({test.split("::")[0] for test in tests})
+    environment = {"MUTATION_TESTS": str(listed), "MUTATION_KILLER": str(killer)}
+    code = _pytest(files, folder / "src", environment, seconds=30 + 5 * seconds)
+    if code in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return None
+    return killer.read_text() if killer.exists() else "out of time" if code < 0 else "does not load"
 
 
 def copy_of_source(folder: Path) -> Path:
@@ -217,9 +241,13 @@ def main() -> int:
     excused = equivalents()
     drawn = [each for each in mutants.sample(candidates, arguments.count, arguments.seed) if each.id not in excused]
     drawn = [each for each in drawn if arguments.only in each.id or arguments.only in each.file]
-    tests = baseline()
+    source = _digest(SOURCE.rglob("*.py"))
+    tests = baseline(source)
     results = Results(arguments.fresh)
-    state = _digest([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+    noticing = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").glob("muta*.py")]
+    state = f"{source}-{_digest(noticing)}-{arguments.budget:g}"
+    believed = {each["by"] for each in results.all.values() if each["state"] == state}
+    believed |= {test for test, facts in tests.items() if facts["source"] == source}
     waiting = [mutant for mutant in drawn if not results.stands(mutant, state)]
     print(
         f"{len(candidates)} mutations, {len(drawn)} drawn with seed {arguments.seed}, {len(waiting)} to run", flush=True
@@ -235,9 +263,12 @@ def main() -> int:
             try:
                 last = results.all.get(mutant.id, {}).get("by")
                 selected = chosen(mutant, tests, arguments.budget, last)
-                killed, by = run(mutant, selected, sum(tests[test]["seconds"] for test in selected), folder)
-                digest = _digest([SOURCE / mutant.file])
-                results.add({"id": mutant.id, "killed": killed, "by": by, "file": digest, "state": state})
+                killed, by = run(mutant, selected, tests, folder)
+                if by in tests and by not in believed:
+                    if notices([by], tests[by]["seconds"], folder) is not None:
+                        sys.exit(f"mutation: {by} fails without a mutation")
+                    believed.add(by)
+                results.add({"id": mutant.id, "killed": killed, "by": by, "code": mutant.body, "state": state})
                 print(f"{'killed  ' if killed else 'SURVIVED'} {mutant} [{mutant.id}] by {by}", flush=True)
             finally:
                 folders.put(folder)
@@ -252,7 +283,7 @@ def verdict(
     """Print the survivors and the rate; the exit code."""
     survivors = [mutant for mutant in drawn if not results.all[mutant.id]["killed"]]
     print(f"\nSurvived ({len(survivors)}):")
-    for mutant in survivors:
+    for mutant in sorted(survivors, key=lambda mutant: (mutant.file, mutant.number)):
         print(f"  {mutant} [{mutant.id}]")
     for gone in sorted(set(excused) - {mutant.id for mutant in candidates}):
         print(f"  {EQUIVALENT.relative_to(ROOT)} lists {gone}, which no longer exists: remove it")
@@ -266,16 +297,6 @@ def _digest(files: Iterable[Path]) -> str:
     for file in sorted(files):
         digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _read(file: Path, default: Any) -> Any:
-    return json.loads(file.read_text()) if file.exists() else default
-
-
-def _write(file: Path, value: Any) -> None:
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps(value))
-    beside.replace(file)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_a_mutant_changes_one_place(tmp_path: Path) -> None:
     found = changes(tmp_path, "def f(x):\n    y = x < 1\n    return y and x + 2\n")
     sign = found["x + 2", "x - 2"]
     assert mutants.source_of(tmp_path, sign) == "def f(x):\n    y = x < 1\n    return y and x - 2"
-    assert (sign.line, sign.function) == (3, 1)
+    assert (sign.line, sign.function) == (3, "f")
     assert "return y and x + 2" in str(sign)
 
 
@@ -66,20 +66,41 @@ def test_the_draw_does_not_depend_on_what_stands_above(tmp_path: Path) -> None:
     assert len({tuple(m.id for m in mutants.sample(before, 6, seed)) for seed in range(5)}) > 1
 
 
+def test_a_mutant_knows_whether_its_function_has_changed(tmp_path: Path) -> None:
+    source = "def f(x):\n    return x < 1\n\n\ndef g(x):\n    return x > 1\n"
+    before, moved, edited = (
+        {pair[0]: mutant.body for pair, mutant in changes(tmp_path, text).items()}
+        for text in (source, "import os\n" + source, source.replace("x < 1", "2 if x < 1 else 0"))
+    )
+    assert before == {name: moved[name] for name in before}
+    assert before["x < 1"] != edited["x < 1"]
+    assert before["x > 1"] == edited["x > 1"]
+
+
+def test_the_draw_does_not_depend_on_the_package(tmp_path: Path) -> None:
+    for folder in ("before", "after/room", "after/other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "module.py").write_text(SOURCE)
+    before, after = (mutants.find(tmp_path / folder, ["."]) for folder in ("before", "after"))
+    ids = [mutant.id for mutant in after]
+    assert [mutant.id for mutant in before] == ids[: len(before)]
+    assert len(set(ids)) == len(ids) == 2 * len(before)  # two modules of one name are told apart
+
+
 def test_likely_tests_come_first_and_the_budget_ends_the_list() -> None:
-    mutant = mutants.Mutant("id", "watersmeet/window/times.py", 9, 7, "<", "<=", "a < b", 0)
-    place = "watersmeet/window/times.py:7"
+    mutant = mutants.Mutant("id", "watersmeet/window/times.py", 9, "Times.cut", "<", "<=", "a < b", 0)
+    place = "times:Times.cut"
     tests = {
         "tests/conformance/test_laws.py::quick": {"seconds": 1.0, "calls": [place]},
         "tests/conformance/test_laws.py::slow": {"seconds": 9.0, "calls": [place]},
-        "tests/unit/window/test_times.py::elsewhere": {"seconds": 1.0, "calls": ["watersmeet/window/times.py:30"]},
+        "tests/unit/window/test_times.py::elsewhere": {"seconds": 1.0, "calls": ["times:Times.last"]},
         "tests/unit/window/test_times.py::here": {"seconds": 2.0, "calls": [place]},
     }
     here, quick, slow = (f"tests/{name}" for name in ("unit/window/test_times.py::here", *_laws("quick", "slow")))
-    assert mutation.chosen(mutant, tests, 100, None) == [here, quick, slow]
-    assert mutation.chosen(mutant, tests, 5, None) == [here, quick]
-    assert mutation.chosen(mutant, tests, 100, slow) == [slow, here, quick]
-    assert mutation.chosen(mutant, tests, 0, None) == [here]
+    assert mutation.chosen(mutant, tests, 100, None) == [[here], [quick, slow]]
+    assert mutation.chosen(mutant, tests, 5, None) == [[here], [quick]]
+    assert mutation.chosen(mutant, tests, 100, slow) == [[slow, here], [quick]]
+    assert mutation.chosen(mutant, tests, 0, None) == [[here]]
 
 
 def _laws(*names: str) -> list[str]:

@@ -92,7 +92,7 @@ def sort_order(hashes: Hashes) -> Indices:
 def sort_by_hash(table: pa.Table) -> pa.Table:
     """The table's rows in the order of their hashes."""
     hashes = hashes_of(table)
-    if len(hashes) < 2 or bool(np.all(hashes[1:] >= hashes[:-1])):
+    if bool(np.all(hashes[1:] >= hashes[:-1])):
         return table
     return take(table, sort_order(hashes))
 

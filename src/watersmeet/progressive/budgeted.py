@@ -414,7 +414,7 @@ class BudgetedJoin(BinaryJoin):
 
 
 def oldest_rows(table: pa.Table, rows: int) -> Mask:
-    """Which rows of a hash-sorted table are about the `rows` oldest.
+    """Which rows of a hash-sorted table are about the `rows` oldest, one at least and not all.
 
     Within a batch rows go by hash, and rows of one batch with one hash go together: which of them came first in the
     batch must not matter.
@@ -422,7 +422,7 @@ def oldest_rows(table: pa.Table, rows: int) -> Mask:
     ats, hashes = times(table, ATS), hashes_of(table)
     batches, counts = np.unique(ats, return_counts=True)
     reached = np.cumsum(counts)
-    last = min(int(np.searchsorted(reached, rows)), len(batches) - 1)
+    last = int(np.searchsorted(reached, rows))  # only some of this batch's rows
     of_last = hashes[ats == batches[last]]  # already sorted
-    wanted = min(rows - int(reached[last] - counts[last]), len(of_last))
-    return np.asarray((ats < batches[last]) | ((ats == batches[last]) & (hashes <= of_last[max(wanted, 1) - 1])))
+    wanted = rows - int(reached[last] - counts[last])
+    return np.asarray((ats < batches[last]) | ((ats == batches[last]) & (hashes <= of_last[wanted - 1])))

@@ -269,8 +269,7 @@ class Propagation:
         for name in self.names:
             if self.ranges[name].num_rows and self._saved[name] is None:
                 self._saved[name] = SideTable.of(self.ranges[name])
-            saved = self._saved[name]
-            if self.ranges[name].num_rows and saved is not None:
+            if (saved := self._saved[name]) is not None:
                 tables[f"{name}.pending_ranges"] = saved
         return tables, {"said": said}
 

@@ -116,7 +116,8 @@ def remove_old_versions(path: str) -> list[int]:
                 table.directory.delete_tree(folder)
             table.directory.delete(f"{version_name(version)}.json")
         for name in table.directory.list():
-            if name != mark and (floor_of(name) or keep_from + 1) <= keep_from:
+            # Not another mark for the same versions: whoever set it may be deleting ours.
+            if (floor_of(name) or keep_from) < keep_from:
                 table.directory.delete(name)
     _remove_leftovers(table)
     return gone

@@ -100,9 +100,15 @@ class MasterTable:
 
     def versions(self) -> list[int]:
         """The versions there are, oldest first."""
-        names = self.directory.list()
-        floor = max((floor_of(name) or 0 for name in names), default=0)
-        return [number for number in _numbers(names) if number >= floor]
+        names: list[str] | None = None
+        while names != (found := self.directory.list()):
+            names = found
+            floor = max((floor_of(name) or 0 for name in names), default=0)
+            if there := [number for number in _numbers(names) if number >= floor]:
+                return there
+            # A listing is no snapshot: it may miss a version published meanwhile, and that version's predecessor,
+            # removed meanwhile. Two equal listings without a version are believed.
+        return []
 
     @property
     def newest(self) -> int:

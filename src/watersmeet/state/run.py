@@ -30,7 +30,6 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Hashes, data_bytes, hashes_of, stretch_bytes
-from watersmeet.state.buckets import Buckets
 
 Tier = Literal["resident", "spilled"]
 Order = Literal["hash", "arrival"]  # sorted by hash (and time, where the store has one), or as the rows came
@@ -144,11 +143,6 @@ class Run:
         place = self.places.get(bucket)
         for index in place.pages if place else ():
             yield self.data.page(index)
-
-    def slice_of(self, bucket: int, buckets: Buckets) -> pa.Table:
-        """A resident run's rows of one bucket, without a copy."""
-        offsets = buckets.offsets(self.hashes)
-        return self.table.slice(int(offsets[bucket]), int(offsets[bucket + 1] - offsets[bucket]))
 
     def without(self, ranges: Iterable[tuple[int, int]]) -> Run:
         """The run less some ranges of its rows; its file stays as it is.

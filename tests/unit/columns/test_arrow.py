@@ -155,6 +155,7 @@ def test_hash_keys_needs_a_key() -> None:
 
 def test_merge_by_hash_is_sorted_and_complete() -> None:
     tables = [sort_by_hash(keyed(hashes, pa.array(hashes))) for hashes in ([5, 1, 3], [], [2, 3], [9])]
+    assert all(sort_by_hash(table) is table for table in tables)  # no copy of what is sorted
     merged = merge_by_hash(tables)
     assert hashes_of(merged).tolist() == [1, 2, 3, 3, 5, 9]
     assert merged.column("_k0").to_pylist() == [1, 2, 3, 3, 5, 9]

@@ -71,10 +71,10 @@ def test_without_a_horizon_nothing_expires() -> None:
 def test_new_rows_behind_the_horizon_leave_as_late_or_as_expired() -> None:
     store = filled([1, 2, 15])
     store.accounts.arrive("left", 4)
-    useful, gone = expire(store, 12, np.array([3, 8, 11, 12]), bound=5)
+    useful, gone = expire(store, 12, np.array([3, 5, 11, 12]), bound=5)
     assert useful.tolist() == [False, False, False, True]
     assert len(gone) == 1  # the slice that holds 1 and 2
-    # 3 was late when it came; 8 and 11 were in time, but the other input is ahead of them.
+    # 3 was late when it came; 5 and 11 were in time, but the other input is ahead of them.
     assert store.accounts.left == {"left": {"late": 1, "expired": 2 + 2}}
     assert store.rows == 1
     assert store.accounts.held("left") == 2  # 15, and 12, which is about to be stored

@@ -43,6 +43,25 @@ def test_nothing_known_probes_the_smallest_table_first() -> None:
     assert probe_order(1, [30, 5, 10, 20], Selectivities(4)) == [2, 3, 0]
 
 
+def test_what_was_seen_in_either_direction_counts() -> None:
+    estimates = Selectivities(2)
+    estimates.observe_pair(0, 1, rows=10, stored=20, hits=4, matches=30)
+    estimates.observe_pair(1, 0, rows=5, stored=8, hits=1, matches=2)
+    assert estimates.pair(0, 1) == estimates.pair(1, 0) == 32 / 240
+    assert (estimates.hit_share(0, 1), estimates.hit_share(1, 0)) == (0.4, 0.2)
+
+
+def test_results_per_combination_and_per_row_have_one_result_added() -> None:
+    estimates = Selectivities(2)
+    estimates.observe_arrivals(0, 9)
+    estimates.observe_arrivals(1, 4)
+    estimates.observe_results(99, 7)
+    assert estimates.of_join == 8 / 100
+    assert estimates.of_inputs().tolist() == [8 / 10, 8 / 5]
+    estimates.observe_results(100, 2)
+    assert estimates.of_join == 10 / 200
+
+
 def test_estimates_survive_json_exactly() -> None:
     estimates = Selectivities(2)
     estimates.observe_pair(0, 1, rows=3, stored=7, hits=1, matches=2)

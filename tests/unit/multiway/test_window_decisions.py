@@ -12,6 +12,7 @@ import pytest
 
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Operator, advance
+from watersmeet.multiway.mjoin import MJoin
 from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan
@@ -128,3 +129,12 @@ def test_what_a_sample_of_keys_finds_decides_the_order() -> None:
     assert event["intermediate"] == [8.0]
     assert operator.metrics.counters["lookups"] == 400 + 8
     assert operator.metrics.counters["driver_results.a"] == 8
+
+
+@pytest.mark.parametrize(("keys", "sampled"), [(160, 10), (8720, 485)])
+def test_one_key_in_sixteen_is_sampled_and_512_at_most(keys: int, sampled: int) -> None:
+    operator = build(make_plan("mjoin", ABC, payload=(pa.int64(),)), MemorySpace())
+    assert isinstance(operator, MJoin)
+    advanced(operator, 0, Arrival({"b": [(0, 0)], "c": [(0, 0)]}))
+    advanced(operator, 1, Arrival({"a": [(key, 0) for key in range(keys)]}))
+    assert sorted(operator.estimates.probing[0].tolist()) == [0, sampled, keys]

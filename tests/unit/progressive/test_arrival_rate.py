@@ -30,6 +30,10 @@ def test_the_first_unit_is_taken_as_it_is_and_later_ones_decay() -> None:
     assert found.recent.tolist() == pytest.approx([0.9 * 8, 0.9 * 2 + 0.1 * 10])
 
 
+def test_inputs_and_buckets_without_a_row_yet_share_evenly() -> None:
+    assert rates().probabilities().tolist() == [[0.25, 0.25], [0.25, 0.25]]
+
+
 def test_batches_of_one_unit_add_up() -> None:
     found = rates()
     for _ in range(4):

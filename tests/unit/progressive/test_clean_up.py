@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine import runtime
 from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.join.operator import advance
+from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.merge_join import Source, Stretch
@@ -137,3 +140,56 @@ def test_bytes_that_do_not_divide_evenly_flush_no_row_twice(seed: int) -> None:
     script = random_script(seed, batches=10, batch_rows=12, keys=4, width=60)
     plan = plan_of(memory=1500, page_rows=4, buckets=2, flush_share=0.01)
     assert run_in_memory(plan, script).rows == inner_join(script)
+
+
+@pytest.mark.parametrize(("rows", "runs"), [(262_144, 1), (262_145, 2)])
+def test_runs_of_more_than_half_a_million_rows_are_not_combined(rows: int, runs: int) -> None:
+    """No batch stalls."""
+    plan = plan_of(memory_rows=0, buckets=1, page_rows=1 << 20, combine_runs=2)
+    operator = build(plan, MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    for number in range(2):
+        keys = pa.array(np.arange(rows) + rows * number)
+        hashes = np.sort(hash_keys([keys]))
+        columns = {"_hash": hashes, "_k0": keys, "_p0": keys, "_p1": pa.nulls(rows, pa.string())}
+        assert not rows_of(advance(operator, Batch(number, rows={"left": pa.table(columns)})))
+    assert [run.rows for run in operator.sides[0].spilled] == ([2 * rows] if runs == 1 else [rows] * 2)
+
+
+@pytest.mark.parametrize(("memory_rows", "step"), [(40, 20), (4000, 1000), (1 << 20, 1 << 18), (1 << 40, 1 << 18)])
+def test_a_step_takes_a_quarter_of_the_budget_between_a_page_and_a_bound(memory_rows: int, step: int) -> None:
+    operator = build(plan_of(memory_rows=memory_rows, page_rows=20), MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    assert operator._step() == (memory_rows // 4, step)
+
+
+def test_pairs_that_have_not_met_are_counted() -> None:
+    """Rows in memory have met each other, and rows on disk those that were flushed with them."""
+    plan = plan_of(memory_rows=0, buckets=1, policy="hmj", combine_runs=0)
+    operator = build(plan, MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    units = operator.units
+    assert units.unmatched_pairs(0, (3, 5)) == 0
+    for number, (left, right) in enumerate(((2, 0), (4, 3))):
+        rows = {"left": [(0, i, "") for i in range(left)], "right": [(0, i, "") for i in range(right)]}
+        list(advance(operator, batch_of(plan, number, Arrival(rows))))
+    assert [(unit.left is not None, unit.right is not None) for unit in units.units[0]] == [(True, False), (True, True)]
+    assert units.unmatched_pairs(0) == 6 * 3 - 4 * 3
+    assert units.unmatched_pairs(0, (5, 7)) == 11 * 10 - 4 * 3 - 5 * 7
+
+
+def test_a_dd_task_ends_when_its_pages_are_used_up() -> None:
+    """The merging operation that reads the last page is finished, and no other is begun."""
+    plan = plan_of(memory_rows=0, buckets=1, page_rows=4, fan_in=2, combine_runs=0, idle_pages=0)
+    read = []
+    for pages in (1, 8, 9):
+        operator = build(plan, MemorySpace())
+        assert isinstance(operator, BudgetedJoin)
+        for number in range(4):
+            rows = {name: [(0, 4 * number + i, "") for i in range(4)] for name in ("left", "right")}
+            list(advance(operator, batch_of(plan, number, Arrival(rows))))
+        begun = operator.tasks.pages
+        list(operator.tasks.dd(0, fan_in=2, max_pages=pages))
+        read.append((operator.tasks.pages - begun, len(operator.units.units[0])))
+    assert read[:2] == [(8, 3), (8, 3)]  # four pages are read and written: of four units two become one
+    assert read[2] == (16, 2)

@@ -38,7 +38,8 @@ def test_a_wrong_option_is_named(wrong: dict[str, Any], said: str) -> None:
 def test_memory_must_hold_a_page_in_every_partition() -> None:
     options, plan = ProgressiveOptions(memory="1 MB"), make_plan("rpj")
     options.check_plan("progressive_join", replace(plan, partitions=2))
-    with pytest.raises(OptionError, match=r"in each of 200 partitions, found 1000000 bytes"):
+    # hash, key and number have eight bytes, the offset of a text and the arrival time four
+    with pytest.raises(OptionError, match=r"of at least 32 bytes in each of 200 partitions, found 1000000 bytes"):
         options.check_plan("progressive_join", replace(plan, partitions=200))
 
 

@@ -15,8 +15,14 @@ from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
+from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.purge_policies import purge_policy
+from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.layouts import SizeTiers
+from watersmeet.state.rows import RowStore
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan
 from watersmeet.testing.arrivals import KEYS
@@ -360,3 +366,59 @@ def test_a_row_is_rewritten_once_per_size_of_run() -> None:
     assert sizes[:8] == [[1], [1] * 2, [1] * 3, [4], [4, 1], [4, 1, 1], [4, 1, 1, 1], [4, 4]]
     assert sizes[-1] == [16]
     assert rewritten == 2 * 16 * 1100
+
+
+@pytest.mark.parametrize(("rows", "merged"), [(1 << 17, True), ((1 << 17) + 1, False)])
+def test_generations_of_more_than_half_a_million_rows_are_not_merged(rows: int, merged: bool) -> None:
+    """Four of a size are merged, but no batch stalls."""
+    plan = slim({"buckets": 2})
+    schema = plan.inputs[0].schema
+    buckets, accounts = Buckets(2), Accounts(Metrics())
+    store = RowStore("left", schema, SizeTiers(), MemorySpace(), accounts, buckets=buckets, counts_buckets=True)
+    generations = Generations({"left": store}, buckets)
+    keys = pa.array(np.arange(rows))
+    table = pa.table([pa.array(np.sort(hash_keys([keys]))), keys, keys], schema=schema)
+    for number in range(4):
+        assert generations.due() == []
+        generations.write({"left": table}, number)
+    assert generations.due() == ([1, 2, 3, 4] if merged else [])
+
+
+def test_a_merged_generation_has_the_number_of_the_oldest() -> None:
+    """Of two rows with a key that should be unique the later one is wrong, before a merge and after it."""
+    join = Join(slim({"buckets": 2}, memory=8 * ROW))
+    numbers = []
+    for number in range(5):
+        join.send(keys(left=range(10 * number, 10 * number + 10)))
+        numbers.append(sorted({run.slot for run in join.saved.runs if run.tier == "spilled"}))
+    assert numbers == [[1], [1, 2], [1, 2, 3], [1], [1, 5]]
+
+
+def test_a_purge_is_due_when_there_is_anything_to_purge() -> None:
+    for idle, pressure in ((False, False), (True, False), (False, True)):
+        at_once, together = (
+            [policy.due(promises, idle=idle, pressure=pressure) for promises in (0, 1, 2, 3)]
+            for policy in (purge_policy("immediate", 3), purge_policy("batch", 3))
+        )
+        assert at_once == [False, True, True, True]
+        assert together == ([False, True, True, True] if idle or pressure else [False, False, False, True])
+
+
+def test_a_promise_of_everything_counts_as_one() -> None:
+    join = Join(slim())
+    join.send(keys(left=range(10)))
+    join.send(Arrival(punctuations=said(right=Pattern.anything())))
+    assert [(event["rows"], event["promises"]) for event in join.of_kind("purge")] == [(10, 1)]
+
+
+def test_a_second_row_of_a_unique_key_is_dropped_when_the_first_comes_from_disk() -> None:
+    join = Join(slim({"buckets": 1, "constraints": [ONE_LEFT]}, memory=20 * ROW, on_violation="drop"))
+    join.send(keys(left=range(21)))
+    assert join.count("spilled_rows.left") == 21
+    join.send(Arrival({"left": [(5, 999), (50, 50)]}))
+    join.send(Arrival())
+    assert [event["bucket"] for event in join.of_kind("merge")] == [0]
+    assert (join.count("left.left.violation"), join.count("violations.left.one_to_many")) == (1, 1)
+    assert join.count("state_rows.left") == 22
+    found = join.send(keys(right=[5, 50])) + join.send(Arrival())
+    assert found == Counter({(5, 5, -5): 1, (50, 50, -50): 1})

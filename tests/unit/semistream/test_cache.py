@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.columns.arrow import data_bytes
 from watersmeet.errors import OptionError
-from watersmeet.estimate.frequency import amounts_of, surely, tally
+from watersmeet.estimate.frequency import amounts_of, per_batch, surely, tally
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
 from watersmeet.semistream.cost_model import CostModel, Costs, Workload, harmonic
@@ -102,6 +102,11 @@ def test_frequencies() -> None:
     assert surely(np.array([30.0, 900.0]), np.array([1, 4])).tolist() == [0, 450]
 
 
+def test_what_came_per_batch_counts_the_first_batch_and_the_last() -> None:
+    assert per_batch(np.array([12.0, 12.0, 12.0]), np.array([0, 2, 3]), 3).tolist() == [3, 6, 12]
+    assert per_batch(np.array([12.0]), np.array([4]), 3).tolist() == [12]  # watched from the next batch on
+
+
 def test_harmonic_numbers() -> None:
     for exponent in (0.0, 0.5, 1.0, 1.3):
         exact = float((np.arange(1, 5001) ** -exponent).sum())
@@ -144,6 +149,12 @@ def test_without_skew_either_every_key_is_worth_caching_or_none() -> None:
     model = CostModel(Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=8), "aligned")
     assert model.at(1000).cached_keys == 0  # just as dear
     assert model.at(1001).cached_keys == 1000
+    assert (model.at(1000).chunk_bytes, model.at(1001).chunk_bytes) == (100 * 100, 0)  # no chunk is read any more
+
+
+@pytest.mark.parametrize(("master_rows", "chunks"), [(0, 1), (1, 1), (100, 1), (101, 2)])
+def test_a_master_table_has_a_chunk_at_least(master_rows: int, chunks: int) -> None:
+    assert Workload(master_rows, 100, 20, chunk_rows=100).chunks == chunks
 
 
 def test_the_chunk_that_is_read_is_beside_the_budget() -> None:

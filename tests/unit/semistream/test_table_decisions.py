@@ -236,6 +236,18 @@ def test_ssbj_caches_a_hot_key_when_a_collector_has_seen_every_chunk(tmp_path: P
     assert join.count("cached_keys") == 3
 
 
+@pytest.mark.parametrize(("rows", "absences"), [(2, 0), (3, 1)])
+def test_ssbj_caches_an_absence_that_its_rows_have_proved(tmp_path: Path, rows: int, absences: int) -> None:
+    """Three rows of 36 bytes surely stand for 46: too few for a collector, but more than an entry without rows."""
+    written(tmp_path, [(key, key) for key in range(4)], 1, "arrival")
+    join = Join(plan(tmp_path, "ssbj", max_delay=4))
+    cached = []
+    for number in range(5):
+        join.send([77] * rows if number == 0 else [])
+        cached.append(join.count("cached_keys"))
+    assert cached == [0, 0, 0, absences, absences]
+
+
 def test_a_collector_is_given_up_when_its_rows_outweigh_what_waits(tmp_path: Path) -> None:
     written(tmp_path, [(1, i) for i in range(40)], 4, "arrival")  # ten chunks, all of one key
     join = Join(plan(tmp_path, "ssbj", max_delay=10))

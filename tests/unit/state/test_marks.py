@@ -44,6 +44,23 @@ def test_marks_are_new_once_and_ascending() -> None:
     assert marks.test(run, np.array([9, 1, 0])).tolist() == [True, False, True]
 
 
+def test_the_hashes_of_marked_rows_add_up_in_64_bits() -> None:
+    hashes = pa.array([2**63 + row for row in range(6)], pa.uint64())
+    marks, run = Marks(), resident_run("left", pa.table({"_hash": hashes}), oldest=0, newest=0, id=4)
+    for rows in ([1], [2, 5], [5, 0]):
+        mark(marks, run, rows)
+    assert marks.save()[1] == {"4": [4, (1 + 2 + 5) % 2**64]}
+
+
+def test_a_few_rows_are_looked_up_in_the_bits_of_a_long_run() -> None:
+    marks, run = Marks(), run_of(2, 4000)
+    mark(marks, run, list(range(0, 4000, 3)))
+    settle(marks, run)
+    mark(marks, run, [7])
+    assert [name for name, _ in pieces(marks)] == ["log0", "bits2"]
+    assert marks.test(run, np.array([0, 1, 7, 8, 9, 3999])).tolist() == [True, False, True, False, True, True]
+
+
 def test_rows_of_a_part_are_numbered_from_its_first_row() -> None:
     marks, run = Marks(), run_of(0, 10)
     assert marks.add(run, np.array([0, 2]), run.hashes[4:], base=4).tolist() == [0, 2]

@@ -65,6 +65,7 @@ class Pair:
         self.accounts = Accounts(Metrics())
         self.store = make(self.accounts)
         self.model: dict[int, Row] = {}
+        self.came: dict[int, int] = {}  # in which batch
         self.batch = self.names = 0
 
     # -- helpers
@@ -111,6 +112,7 @@ class Pair:
     def add(self) -> None:
         names = list(range(self.names, self.names + self.random.randint(0, 8)))
         self.names += len(names)
+        self.came |= dict.fromkeys(names, self.batch)
         for name in names:
             time = self.batch + self.random.randrange(self.times)
             self.model[name] = Row(self.random.randrange(16) * STEP, time, self.random.random() < 0.2)
@@ -200,6 +202,9 @@ class Pair:
         assert (store.rows, store.held) == (len(self.model), len(self.model))
         assert (store.resident_rows, store.spilled_rows) == (len(self.model) - disk, disk)
         assert self.accounts.held("left") == len(self.model)
+        for part in self.parts():
+            came = [self.came[name] for name in part.table["_k0"].to_pylist()]
+            assert part.run.oldest <= min(came) <= max(came) <= part.run.newest
         self.check_bytes()
 
     def check_bytes(self) -> None:

@@ -71,13 +71,6 @@ def test_a_spilled_run_is_read_bucket_by_bucket(values: list[int], count: int, p
         assert left.rows == run.rows - sum(page.num_rows for page in run.read(bucket))
 
 
-@given(hash_lists, st.integers(1, 9))
-def test_slices_of_a_resident_run(values: list[int], count: int) -> None:
-    buckets, run = Buckets(count), run_of(values)
-    slices = [hashes_of(run.slice_of(bucket, buckets)).tolist() for bucket in range(count)]
-    assert [h for piece in slices for h in piece] == sorted(values)
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6))
 def test_ranges_less_ranges(holes: list[tuple[int, int]]) -> None:
     holes = [(low, high) for low, high in holes if low <= high]

@@ -17,6 +17,7 @@ from watersmeet.columns.arrow import hashes_of
 from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateFormatError, StateMismatchError
 from watersmeet.plan.metrics import Metrics
+from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.directory import StateDir, seal, unseal
 from watersmeet.state.history import metrics_history
 from watersmeet.state.manifest import Manifest
@@ -64,6 +65,16 @@ def flip_a_bit(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
+
+
+def test_files_of_this_session_are_not_checked_again(tmp_path: Path) -> None:
+    options = ProgressiveOptions(memory_rows=12, flush_share=0.1)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    for number, arrival in enumerate(SCRIPT[:3]):
+        rows_of(run_batch(plan, StateDir(tmp_path), 0, batch_of(plan, number, arrival), session="one"))
+    runs = PartitionStore(StateDir(tmp_path), 0).manifest(2).runs
+    assert {run.tier for run in runs} == {"resident", "spilled"}
+    assert {run.verified for run in runs} == {"one"}
 
 
 def test_old_versions_and_their_runs_are_collected(tmp_path: Path) -> None:

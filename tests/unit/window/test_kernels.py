@@ -81,7 +81,9 @@ def test_distinct_keys_are_estimated() -> None:
     domain = rng.integers(0, 2**64, 20_000, dtype=np.uint64)
     sample = rng.choice(domain, 100_000)
     assert distinct(sample) == pytest.approx(len(np.unique(sample)), rel=0.1)
-    assert distinct(sample[:100]) == len(np.unique(sample[:100]))
+    for count in (100, 4096):
+        assert distinct(sample[:count]) == len(np.unique(sample[:count]))
     part = rng.choice(domain, 10_000)
     assert distinct_in(100_000, 10_000, len(np.unique(part))) == pytest.approx(len(np.unique(sample)), rel=0.1)
     assert distinct_in(0, 0, 0) == 0
+    assert distinct_in(100_000, 1_000, 1_000) == 100_000  # no key has come twice: none is expected to

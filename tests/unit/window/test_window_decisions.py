@@ -186,6 +186,40 @@ def test_the_costs_of_a_batch_by_hand() -> None:
     assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + scan, rel=1e-3)
 
 
+def test_without_time_columns_rows_have_the_time_of_their_batch() -> None:
+    """A batch a second, and windows of a second and a half: rows meet those of their batch and of the one before."""
+    join = Join(make_plan("window", options={"window": [1_500_000, 1_500_000]}, payload=(pa.int64(),)))
+    results, expired = [], 0.0
+    for _ in range(6):
+        counters = join.send([(0, 0)], [(0, 0)])
+        results.append(counters["results"])
+        expired += counters.get("left.left.expired", 0)
+    assert results == [1, 3, 3, 3, 3, 3]
+    assert (join.rows("left"), join.rows("right"), expired) == (2, 2, 4)
+
+
+@pytest.mark.parametrize(("window", "lateness", "width"), [((16, 40), 0, (2, 5)), ((16, 40), 8, (3, 6))])
+def test_runs_span_an_eighth_of_the_time_that_a_window_holds(
+    window: tuple[float, float], lateness: float, width: tuple[float, float]
+) -> None:
+    join = Join(plan(window, lateness, algorithm="HH"))
+    for number in range(12):
+        join.send([(0, float(number))], [(0, float(number))])
+    for name, seconds in zip(("left", "right"), width, strict=True):
+        assert {run.width for run in join.runs(name)} == {seconds * SECOND}
+
+
+def test_spilled_runs_of_a_slice_are_merged() -> None:
+    """A window with nearly all of its rows on disk: no slice of it has more than the runs of an unfinished merge."""
+    join, most = Join(plan((40, 40), algorithm="HH", memory=1000)), 0
+    for number in range(44):
+        join.send([(key, number / 4) for key in range(12)], [(key, number / 4) for key in range(12)])
+        slices = Counter(run.slot for run in join.runs("left", "spilled"))
+        most = max(most, *slices.values(), 0)
+    assert 1 < most <= 6
+    assert len(slices) == 3  # of five seconds each
+
+
 def test_what_has_the_shortest_life_is_spilled_first() -> None:
     """Runs that are probed for the shortest time go; of equals the older one, then the smaller one."""
     join, lives = Join(plan((40, 10), algorithm="HH", memory=6000)), {"left": 40, "right": 10}

@@ -26,6 +26,10 @@ def test_times_reach_from_nothing_to_ten_thousand_years(name: str) -> None:
                 WindowOptions.checked("window_join", **given)
 
 
+def test_rows_may_come_ten_seconds_late_unless_told_otherwise() -> None:
+    assert WindowOptions.checked("window_join", window="1 s", time="t").lateness == 10_000_000
+
+
 @pytest.mark.parametrize("name", list(KernelCosts.model_fields))
 def test_a_cost_may_be_nothing_and_not_less(name: str) -> None:
     assert getattr(KernelCosts(**{name: 0.0}), name) == 0.0

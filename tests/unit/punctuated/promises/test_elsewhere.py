@@ -7,6 +7,8 @@ import pytest
 
 from watersmeet.columns.arrow import hash_keys
 from watersmeet.columns.spark_hash import hash_of_int, hash_of_long
+from watersmeet.punctuated.promises.codes import Bytes
+from watersmeet.punctuated.promises.elsewhere import elsewhere
 from watersmeet.punctuated.promises.punctuation import PunctuatedRange
 
 Longs = npt.NDArray[np.int64]
@@ -71,3 +73,13 @@ def test_hashes_of_another_kind_bridge_nothing() -> None:
     keys = pa.array(np.arange(0, 100, 2))
     promises.add_punctuations(pa.table({"_hash": hash_keys([keys]), "_k0": keys}), 0)
     assert len(promises) == 50
+
+
+def test_nothing_is_said_of_other_partitions_without_a_key_that_is_here() -> None:
+    keys = own(np.arange(100), 1, 2, pa.int64())
+    found = elsewhere(hash_of_long(keys), keys, 2)
+    assert found is not None
+    assert (found.partitions, found.here) == (2, 1)
+    assert elsewhere(hash_of_long(keys), keys, 1) is None
+    assert elsewhere(hash_of_long(keys[:0]), keys[:0], 2) is None
+    assert elsewhere(hash_of_long(keys), Bytes(pa.array([b"x"] * len(keys))), 2) is None

@@ -15,7 +15,8 @@ from tests.unit.punctuated.test_minimal_state import covers
 
 from watersmeet.columns.arrow import hash_keys, key_name, sort_by_hash
 from watersmeet.errors import OptionError
-from watersmeet.punctuated.promises.ordering import Ordering
+from watersmeet.punctuated.promises.intervals import Intervals, IntervalSet
+from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.promises.punctuation import PunctuatedRange
 from watersmeet.testing.keys import BINARY, STRINGS
@@ -130,3 +131,39 @@ def test_a_million_single_values_do_not_slow_lookups_down(kind: pa.DataType) -> 
     million = process_time() - started
     assert million < 30 * ten + 0.2  # a list of predicates would be 100,000 times slower
     assert promises.find(table).all()
+
+
+def test_codes_of_a_slice_are_those_of_its_values() -> None:
+    values = pa.array([Decimal(number) for number in (5, -3, 8, 0, 7)], pa.decimal128(12, 2))
+    codes = Ordering(values.type).codes(values)
+    assert codes.tolist() == [500, -300, 800, 0, 700]
+    assert Ordering(values.type).codes(values.slice(2)).tolist() == [800, 0, 700]
+    assert Ordering(values.type).codes(values.slice(1, 3)).tolist() == [-300, 800, 0]
+
+
+def test_promised_intervals_are_merged_with_those_of_their_size() -> None:
+    held, never = IntervalSet(Ordering(pa.int64())), np.array([False])
+    sizes = []
+    for batch, values in enumerate([range(0, 200, 2), [301], [401], range(500, 600, 2), [701]]):
+        points = np.array(values)
+        new = held.add(Intervals.promised(points, points + 1, never.repeat(len(points)), source=1, batch=batch))
+        assert len(new) == len(points)
+        sizes.append([len(part) for part in held.parts])
+    assert sizes == [[100], [100, 1], [100, 2], [152], [152, 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordered"),
+    [(pa.decimal128(18, 2), True), (pa.decimal128(19, 2), False), (pa.decimal256(18, 2), False), (pa.int64(), True)],
+    ids=str,
+)
+def test_ranges_are_for_keys_of_64_bits_and_texts(kind: pa.DataType, ordered: bool) -> None:
+    assert is_ordered(kind) == ordered
+
+
+def test_two_ranges_that_touch_are_kept_as_one() -> None:
+    promises = PunctuatedRange("left", [pa.int64(), pa.int64()])
+    for first, last in ((0, 5), (6, 9), (20, 30)):
+        table = punctuation_table(promises.kinds, [[Pattern.value(1), Pattern.between(first, last)]])
+        promises.add_punctuations(table, 0)
+        assert len(promises) == (2 if first == 20 else 1)
