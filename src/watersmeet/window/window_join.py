@@ -165,6 +165,7 @@ class WindowJoin(BinaryJoin):
                 self.clock.see_all(name, rows.times)
             elif self.now is not None:
                 self.clock.see(name, self.now)
+        for name, rows in arrived.items():
             self._follow(name, len(rows))
         for name, rows in arrived.items():
             if self.ends(self.other[name], batch):

@@ -63,6 +63,18 @@ def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **
     ]
 
 
+def one_falls_silent(seed: int, **shape: Any) -> Script:
+    """Now and then one input sends nothing for some batches, while the other one goes on."""
+    rng = random.Random(seed + 3)
+    script, silent = [], {"left": 0, "right": 0}
+    for arrival in timed_script(seed, **shape):
+        for name in SIDES:
+            silent[name] = max(0, silent[name] - 1) or (rng.randrange(2, 7) if rng.random() < 0.15 else 0)
+        rows = {name: rows for name, rows in arrival.rows.items() if not silent[name]}
+        script.append(replace(arrival, rows=rows))
+    return script
+
+
 def far_script(seed: int, **shape: Any) -> Script:
     """Times at both ends of what 64 bits hold: batches at the earliest ones, a mixed one, then batches at the latest.
 
@@ -101,8 +113,10 @@ class WindowOracle(BinaryOracle):
         lateness: int,
         arrival_clock: bool,
         cut: Callable[[int, str], int | None] = lambda number, name: None,
+        timeout: int | None = None,
     ) -> None:
         super().__init__(how, width=3)
+        self.timeout, self.active = timeout, dict[str, int]()
         self.waits = dict(zip(SIDES, window, strict=True))
         self.lateness, self.arrival_clock = 0 if arrival_clock else lateness, arrival_clock
         self.cut = cut
@@ -123,6 +137,11 @@ class WindowOracle(BinaryOracle):
         for side in SIDES:
             times = [arrival.time] if self.arrival_clock else [one.time for one in new[side]]
             self.newest[side] = max([*times, self.newest.get(side, EARLIEST)])
+        for side in SIDES if self.timeout is not None else ():
+            if new[side] or side not in self.active:
+                self.active[side] = arrival.time
+            if arrival.time - self.active[side] >= self.timeout:
+                self.newest[side] = max(self.newest[side], self.newest[self.other(side)])
         for side in SIDES:
             if self.newest[self.other(side)] > EARLIEST:
                 self._advance(side, self.newest[self.other(side)] - self.lateness - self.waits[side])
@@ -143,9 +162,10 @@ def answer(
     arrival_clock: bool,
     cut: Callable[[int, str], int | None] = lambda number, name: None,
     how: str = "inner",
+    timeout: int | None = None,
 ) -> list[Counter[Row]]:
     """The rows owed in each batch."""
-    return WindowOracle(how, window, lateness, arrival_clock, cut).answer(script)
+    return WindowOracle(how, window, lateness, arrival_clock, cut, timeout).answer(script)
 
 
 def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, int], lateness: int) -> Counter[Row]:
@@ -202,7 +222,8 @@ def case(
     made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan, how=how)
     if tuning.get("on_overload", "keep") == "keep":
         clock = {"lateness": round(lateness * SECOND), "arrival_clock": arrival_clock}
-        return replace(made, by_batch=partial(answer, window=lengths, how=how, **clock))
+        timeout = tuning.get("idle_timeout")
+        return replace(made, by_batch=partial(answer, window=lengths, how=how, timeout=timeout, **clock))
     return replace(made, account=partial(accounted, window=lengths, lateness=round(lateness * SECOND)))
 
 
@@ -233,6 +254,7 @@ def cases() -> Iterator[Case]:
     for how in JOIN_TYPES:
         yield case(f"{how}, HN", (4, 2), 3, algorithm="HN", how=how)
         yield case(f"{how}, disk", (6, 5), 2, algorithm="NH", memory=600, how=how)
+    yield case("full, idle timeout", (3, 2), 1, how="full", idle_timeout=2 * SECOND, script=one_falls_silent)
     yield case("full, auto-eager", how="full", costs=EAGER)
     yield case("full, zero-length", (0, 0), 0, how="full")
     yield case("full, arrival-clock", (2, 3), arrival_clock=True, how="full")
