@@ -251,7 +251,7 @@ def cases() -> Iterator[Case]:
     yield case("long", (1000, 1000), algorithm="HN")
     yield case("arrival-clock", (2, 3), arrival_clock=True)
     yield case("disk", (6, 6), algorithm="HN", memory=600)
-    for how in JOIN_TYPES:
+    for how in [how for how in JOIN_TYPES if how != "inner"]:
         yield case(f"{how}, HN", (4, 2), 3, algorithm="HN", how=how)
         yield case(f"{how}, disk", (6, 5), 2, algorithm="NH", memory=600, how=how)
     yield case("full, idle timeout", (3, 2), 1, how="full", idle_timeout=2 * SECOND, script=one_falls_silent)
