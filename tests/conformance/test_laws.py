@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.cases import CASES
 from watersmeet.engine.registry import OPERATORS, build
+from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.operator import advance, resume, saved
 from watersmeet.plan.metrics import FAMILIES
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
@@ -191,9 +192,13 @@ def run_checked(case: Case, script: Script) -> None:
     """Every law of accounting after every batch, and the answer."""
     plan = case.plan()
     operator, found = build(plan, MemorySpace()), Counter[Row]()
+    emitted = accounting.Emitted(plan) if isinstance(operator, BinaryJoin) else None
     for number, arrival in enumerate(script):
-        found += rows_of(advance(operator, batch_of(plan, number, arrival)))
+        rows = rows_of(advance(operator, batch_of(plan, number, arrival)))
+        found += rows
         accounting.check(operator, script, number + 1)
+        if emitted and isinstance(operator, BinaryJoin):
+            emitted.check(operator, arrival, rows)
     assert found == case.expected(script)
 
 

@@ -46,7 +46,7 @@ class Hand:
             self.matched[name][i] = True
         if other in emitter.flagged:
             part.store.mark(part, MATCHED, j)
-        elif other == emitter.once and part.run.tier == "resident":
+        elif other == emitter.once and (part.run.tier == "resident" or not part.store.flags):
             yield from emitter.first_matches(part.store.remove(Rows(part, j), "matched"))
         elif other == emitter.once:
             fresh = part.store.mark(part, MATCHED, j)

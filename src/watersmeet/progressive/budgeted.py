@@ -148,6 +148,8 @@ class BudgetedJoin(BinaryJoin):
         yield from self._release(batch)
         if any(table.num_rows for table in arrived):
             self._make_room(batch, reserve=sum(self._size_of(table) for table in arrived))
+            if self.emitter.type.exists:  # runs that were combined lose the rows that have matched
+                yield from self._release(batch)
 
     def _arrived(self, batch: Batch, name: str) -> pa.Table:
         return arriving(self.prologue.admit(batch, name), batch.number)
@@ -316,6 +318,8 @@ class BudgetedJoin(BinaryJoin):
             if task.input is not None and self.ends(self.names[1 - task.input], batch):
                 gone = self.sides[task.input].remove(InBuckets([task.bucket]), "ended")
                 yield from self.emitter.departed(gone)
+        if self.emitter.type.exists:
+            yield from self._release(batch)
 
     def md_task(self, index: int, bucket: int) -> Task:
         """The task that joins what an input has in memory with what the other one has on disk."""

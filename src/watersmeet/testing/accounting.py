@@ -5,6 +5,8 @@
     the budget       rows in memory, with their marks and orders, take no more than allowed
     an ended input   rows that only waited for it leave in the batch of its end
     saving           is pure: nothing leaves, and nothing is different afterwards
+    join types       rows that came = rows that have matched + rows emitted unmatched + rows held that have not matched;
+                     a row emitted as unmatched never matches, before or after (`Emitted`)
 
 All of it holds after every batch, for every operator. Shares no code with the stores but for reading their rows.
 """
@@ -17,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from watersmeet.columns.arrow import data_bytes, hashes_of, times_of
+from watersmeet.join.binary import BinaryJoin
+from watersmeet.join.join_type import MATCHED
 from watersmeet.join.operator import Operator, OperatorState, saved
+from watersmeet.plan import JoinPlan
 from watersmeet.state.manifest import digest_of
 from watersmeet.state.parts import DEAD, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.run import Run
-from watersmeet.testing.arrivals import Script
+from watersmeet.testing.arrivals import Arrival, Row, Script
 
 Contents = Counter[tuple[Any, ...]]
 
@@ -43,6 +48,93 @@ def check(operator: Operator, script: Script, batches: int) -> None:
     check_save(operator)
     if operator.finished:
         check_finished(operator)
+
+
+class Emitted:
+    """What a join of two inputs has emitted, and the laws of its type. A row is told by its payload."""
+
+    def __init__(self, plan: JoinPlan) -> None:
+        self.how, (self.left, self.right) = plan.how, (spec.name for spec in plan.inputs)
+        keys = self._keys = len(plan.inputs[0].keys)
+        middle = keys + len(plan.inputs[0].payload)
+        self._places = {self.left: slice(keys, middle)}
+        if self.how not in ("left_semi", "left_anti"):
+            self._places[self.right] = slice(middle, middle + len(plan.inputs[1].payload))
+        self.preserved = {"left": {self.left}, "right": {self.right}, "full": {self.left, self.right}}.get(
+            self.how, {self.left} if self.how == "left_anti" else set()
+        )
+        self.came: dict[str, Counter[Row]] = {name: Counter() for name in (self.left, self.right)}
+        self.matched: dict[str, set[Row]] = {name: set() for name in self.came}
+        self.alone: dict[str, Counter[Row]] = {name: Counter() for name in self.came}
+
+    def check(self, operator: BinaryJoin, arrival: Arrival, output: Counter[Row]) -> None:
+        """The laws, after a batch and its output."""
+        for name, rows in arrival.rows.items():
+            self.came[name].update(tuple(row[self._keys :]) for row in rows)
+        alone = self._note(output)
+        counters = operator.metrics.counters
+        for name in self.came:
+            proofs = {key: int(count) for key, count in counters.items() if key.startswith(f"unmatched.{name}.")}
+            assert sum(proofs.values()) == alone[name], f"{name}: {alone[name]} emitted as unmatched, counted {proofs}"
+            for key, count in proofs.items():
+                left = counters.get(key.replace("unmatched.", "left.", 1), 0)
+                assert count <= left, f"{key}: {count} emitted, {left} left"
+            again = self.matched[name] & set(self.alone[name])
+            assert not again, f"{name}: emitted as unmatched and as matched: {again}"
+            assert self.alone[name] <= self.came[name], f"{name}: emitted more than once"
+        if self.how in ("left_semi", "left_anti"):
+            self._check_once(operator)
+        for name in self.preserved - ({self.left} if self.how == "left_anti" else set()):
+            self._check_preserved(operator, name)
+
+    def _note(self, output: Counter[Row]) -> Counter[str]:
+        """Sort the rows of a batch into pairs and single rows; returns how many single ones there are of each input."""
+        alone: Counter[str] = Counter()
+        for row, count in output.items():
+            found = {name: row[place] for name, place in self._places.items() if row[place.start] is not None}
+            single = len(found) == 1 and self.how != "left_semi"
+            for name, payload in found.items():
+                if single:
+                    alone[name] += count
+                    self.alone[name][payload] += count
+                else:
+                    self.matched[name].add(payload)
+        return alone
+
+    def _check_preserved(self, operator: BinaryJoin, name: str) -> None:
+        """Rows that came have matched, were emitted as unmatched, or are held and have not matched."""
+        matched = sum(count for payload, count in self.came[name].items() if payload in self.matched[name])
+        unmatched, waiting = self.alone[name].total(), _held(operator, name, matched=False)
+        dropped = operator.accounts.left.get(name, {}).get("violation", 0)
+        came = self.came[name].total()
+        assert came == matched + unmatched + waiting + dropped, (
+            f"{name}: {came} rows came, {matched} have matched, {unmatched} were emitted as unmatched, "
+            f"{waiting} are held and have not matched"
+        )
+
+    def _check_once(self, operator: BinaryJoin) -> None:
+        """A left row of a semi or anti join leaves because it has matched, or because it never will."""
+        left = dict(operator.accounts.left.get(self.left, {}))
+        gone = left.pop("matched", 0)
+        if self.how == "left_anti":
+            left.pop("violation", 0)
+            assert self.alone[self.left].total() == sum(left.values()), f"{self.left}: unmatched rows, and {left}"
+            return
+        emitted = sum(count for payload, count in self.came[self.left].items() if payload in self.matched[self.left])
+        marked = _held(operator, self.left, matched=True)  # on disk: they leave when they are read
+        assert emitted == gone + marked, f"{self.left}: {emitted} emitted, {gone} left, {marked} marked"
+
+
+def _held(operator: Operator, name: str, *, matched: bool) -> int:
+    """The living rows of an input that have matched, or have not."""
+    found = 0
+    for store in operator.row_stores():
+        for run in store.runs if store.input == name else ():
+            for part in parts_of(store, run):
+                rows = _living(part)
+                flags = part.flag(MATCHED, rows) if MATCHED in store.flags else np.zeros(len(rows), np.bool_)
+                found += int(np.count_nonzero(flags == matched))
+    return found
 
 
 def check_rows(operator: Operator, came: dict[str, int]) -> None:

@@ -138,15 +138,20 @@ class PunctuatedRange:
         return covered
 
     def void(self, rows: pa.Table, batch: int) -> None:
-        """Take the promises back for the keys of these rows, for good."""
+        """Take the promises back for the keys of these rows, until the input ends."""
         keys = distinct_keys(rows)
         keys = keys.filter(pa.array(self.voided.find(keys) == 0))
         self.voided.add(self.voided.entries(keys, {}, 1, batch))
 
     def add_everything(self, source: str, batch: int) -> Delta:
-        """Promise all keys away; smaller promises are forgotten."""
-        if self.everything:
+        """Promise all keys away; smaller promises are forgotten.
+
+        An end cannot be broken: rows after it are refused. So it also holds for keys whose promises were taken back.
+        """
+        if self.everything and not (source == "ended" and self.voided.pieces):
             return Delta()
+        if source == "ended":
+            self.voided.pieces = []
         self.everything = {source: batch}
         self.intervals, self.keyed = {}, {}
         return Delta(everything=True, count=1)
@@ -155,7 +160,7 @@ class PunctuatedRange:
         """Add punctuations in the layout of `patterns`."""
         delta = Delta()
         for shaped in shapes(normalised(table, self.kinds), self.kinds):
-            if self.everything:
+            if self.everything and source != "ended":
                 break
             if not shaped.values and not shaped.ranges:
                 delta.add(self.add_everything(source, batch))
