@@ -1,0 +1,38 @@
+"""URIs of places."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.errors import StateDirError
+from watersmeet.storage.uri import Location, is_local, located
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
+def test_all_spellings_of_s3_are_one(scheme: str) -> None:
+    assert located(f"{scheme}://lake/a/b/") == Location("s3", "lake", "", "a/b")
+    assert located(f"{scheme}://lake/a/b").uri == "s3a://lake/a/b"
+    assert located(f"{scheme}://lake").uri == "s3a://lake"
+
+
+def test_the_other_stores() -> None:
+    assert located("gs://lake/a").uri == "gs://lake/a"
+    assert located("abfs://box@acme.dfs.core.windows.net/a").uri == "abfss://box@acme.dfs.core.windows.net/a"
+    assert located("hdfs://name:8020/a/b").uri == "hdfs://name:8020/a/b"
+
+
+def test_what_is_local() -> None:
+    assert [is_local(uri) for uri in ("/a/b", "a/b", "file:///a", "file:/a", "s3://a/b")] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize("uri", ["ftp://host/a", "s3:///a", "abfss://acme.dfs.core.windows.net/a", "s3://a:b@lake/c"])
+def test_other_uris_are_refused(uri: str) -> None:
+    with pytest.raises(StateDirError, match="expected"):
+        located(uri)
+
+
+def test_credentials_in_a_uri_are_not_repeated() -> None:
+    with pytest.raises(StateDirError) as error:
+        located("s3://AKIA:canary-77@lake/c")
+    assert "canary-77" not in str(error.value)
+    assert "state directory s3://***@lake/c: expected s3://bucket/path, found credentials in it." in str(error.value)
