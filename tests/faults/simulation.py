@@ -233,9 +233,9 @@ class Schedule:
 
     def go_wrong(self, number: int) -> None:
         """An attempt that dies somewhere, or stands still."""
-        rng, steps = self.rng, self.base.fates[number].steps
+        rng, steps = self.rng, self.steps(number)
         fate = Fate(torn=rng.random())
-        where = rng.randrange(1, steps)
+        where = rng.randrange(min(1, steps - 1), steps)
         if rng.random() < 0.6:
             fate.pause = where
             if rng.random() < 0.3:
@@ -253,6 +253,10 @@ class Schedule:
             self.note(dying, f"dies at step {where}")
             self.check(dying)
         self.perhaps_restart()
+
+    def steps(self, number: int) -> int:
+        """The steps of an undisturbed attempt."""
+        return self.base.fates[number].steps
 
     def perhaps_restart(self) -> None:
         if self.rng.random() < 0.3:

@@ -44,7 +44,7 @@ def register_join(path: str, registration: Registration) -> None:
     directory = StateDir(path)
     name = f"{JOINS}/{xxhash.xxh3_64_hexdigest(registration.state_dir.encode())}.json"
     if directory.size(name) is None:
-        directory.fs.create_dir(directory.path(JOINS), recursive=True)
+        directory.make(JOINS)
         directory.publish(name, seal({"format": FORMAT, **asdict(registration)}))
 
 

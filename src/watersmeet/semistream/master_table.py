@@ -21,13 +21,12 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.errors import CorruptStateError, StateDirError
@@ -136,8 +135,19 @@ class MasterTable:
         """Those too that are being removed."""
         return _numbers(self.directory.list())
 
-    def partition(self, number: int, partition: int) -> MasterPartition:
-        """One partition of one version."""
+    def partition(self, number: int, partition: int, master: str = "") -> MasterPartition:
+        """One partition of one version. Of a `master` whose id is known a process asks an object store only once: a
+        version never changes."""
+        known = (self.directory.place, master, number, partition)
+        if not (found := _KNOWN.get(known)):
+            found = self._partition(number, partition)
+            if found.master == master and not self.directory.is_local:
+                _KNOWN[known] = found
+                for oldest in list(_KNOWN)[:-_MOST_KNOWN]:
+                    _KNOWN.pop(oldest, None)
+        return replace(found, directory=self.directory)
+
+    def _partition(self, number: int, partition: int) -> MasterPartition:
         folder = self.version(number)["folder"]
         name = f"{folder}/part-{partition:05d}.json"
         body = self._document(name, folder=folder, partition=partition)
@@ -229,18 +239,15 @@ class MasterPartition:
         Its checksum is compared when this process reads it for the first time, and again if the file has changed.
         """
         chunk = self.chunks[index]
-        path = self.directory.path(chunk.file)
-        info = self.directory.fs.get_file_info(path)
-        found = info.size if info.type == pafs.FileType.File else None
-        if found != chunk.length:
-            raise self._corrupt(chunk, f"{chunk.length} bytes", "no file" if found is None else f"{found} bytes")
-        seen = (path, chunk.checksum, info.mtime_ns)
-        if seen not in _VERIFIED:
-            if self.directory.checksum(chunk.file) != chunk.checksum:
-                raise self._corrupt(chunk, f"checksum {chunk.checksum}", "another checksum")
-            _VERIFIED.add(seen)
+        seen = (self.directory.path(chunk.file), chunk.checksum, self.directory.stamp(chunk.file))
         try:
-            table = pa.ipc.open_file(self.directory.open(chunk.file)).read_all()
+            opened = self.directory.open_verified(
+                chunk.file, chunk.length, chunk.checksum, verify=seen not in _VERIFIED
+            )
+            _VERIFIED.add(seen)
+            table = pa.ipc.open_file(opened).read_all()
+        except CorruptStateError as error:
+            raise self._corrupt(chunk, error.expected, error.found) from None
         except (pa.ArrowException, OSError) as error:
             raise self._corrupt(chunk, "an Arrow IPC file", str(error)) from error
         if table.num_rows != chunk.rows or table.schema != self.schema:
@@ -254,6 +261,10 @@ class MasterPartition:
             found=found,
             hint="The file is damaged or gone: restore it from a copy, or write a new version with refresh_master.",
         )
+
+
+_KNOWN: dict[tuple[str, str, int, int], MasterPartition] = {}
+_MOST_KNOWN = 64
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

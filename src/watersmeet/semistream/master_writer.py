@@ -55,7 +55,7 @@ class PartitionWriter:
         self.chunks: list[Chunk] = []
         self._buffer: list[pa.Table] = []
         self._rows = 0
-        directory.fs.create_dir(directory.path(self.folder), recursive=True)
+        directory.make(self.folder)
 
     def add(self, table: pa.Table) -> None:
         """Take more rows."""

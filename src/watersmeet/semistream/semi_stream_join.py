@@ -127,7 +127,7 @@ class SemiStreamJoin(Operator):
         return self.current
 
     def _generation(self, version: int) -> Generation:
-        table = MasterTable(self.options.path).partition(version, self.space.partition)
+        table = MasterTable(self.options.path).partition(version, self.space.partition, self.options.master)
         if table.master != self.options.master:
             raise StateMismatchError(
                 f"semi_stream_join, master table {self.options.path}",

@@ -1,4 +1,5 @@
-"""A state directory: local or on any file system that `pyarrow.fs` knows, written without half-made files.
+"""A state directory, written without half-made files: on a disk or a shared file system (here), or in an object store
+(see `object_dir`).
 
 state_dir/
   join.json            what the join is
@@ -24,9 +25,11 @@ import pyarrow.fs as pafs
 import xxhash
 
 from watersmeet.errors import CorruptStateError, StateDirError
+from watersmeet.storage.uri import is_local
 
 JOIN_FILE = "join.json"
 CONTROL = "control"
+PACK = ".pack"  # what the name of a file ends with that holds several, one after the other
 # What `os.link` says on a file system that has no hard links.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -42,27 +45,26 @@ class OutputStream(Protocol):
 
 
 class StateDir:
-    """Files under one root. Local roots are memory-mapped and renamed into place; others rely on atomic puts."""
+    """Files under one root, memory-mapped and renamed into place. A URI of an object store gives an `ObjectDir`."""
+
+    is_local = True
+
+    def __new__(cls, uri: str | os.PathLike[str] = "", *rest: Any) -> StateDir:
+        if cls is StateDir and not is_local(os.fspath(uri)):
+            from watersmeet.state.object_dir import ObjectDir
+
+            return object.__new__(ObjectDir)
+        return object.__new__(cls)
 
     def __init__(self, uri: str | os.PathLike[str]) -> None:
         self.uri = os.fspath(uri)
-        if "://" in self.uri or self.uri.startswith("file:"):
-            self.fs, self.root = self._resolve()
-        else:
-            self.fs, self.root = pafs.LocalFileSystem(), os.path.abspath(self.uri)
-        self.is_local = isinstance(self.fs, pafs.LocalFileSystem)
+        self.fs = pafs.LocalFileSystem()
+        self.root = os.path.abspath(_path_of(self.uri))
 
-    def _resolve(self) -> tuple[pafs.FileSystem, str]:
-        try:
-            fs, root = pafs.FileSystem.from_uri(self.uri)
-        except (pa.ArrowException, OSError) as error:
-            raise StateDirError(
-                f"state directory {self.uri}",
-                expected="a path, or a URI that pyarrow.fs knows",
-                found=str(error),
-                hint="Give a local path, or a URI such as file:///..., s3://..., gs://..., abfs://... or hdfs://....",
-            ) from error
-        return fs, root.rstrip("/")
+    @property
+    def place(self) -> str:
+        """The directory by the name that every process knows it by."""
+        return self.root
 
     def path(self, name: str) -> str:
         """A file's full path."""
@@ -105,41 +107,64 @@ class StateDir:
             return bytes(stream.read())
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file for random access, memory-mapped where that is possible."""
-        if self.is_local:
-            # As a buffer, because Arrow reads a file, even a mapped one, through a pool of threads.
-            return pa.BufferReader(pa.memory_map(self.path(name), "r").read_buffer())
-        return self.open_unmapped(name)
+        """A file for random access, memory-mapped."""
+        # As a buffer, because Arrow reads a file, even a mapped one, through a pool of threads.
+        return pa.BufferReader(pa.memory_map(self.path(name), "r").read_buffer())
 
     def open_unmapped(self, name: str) -> pa.NativeFile:
         """A file that is read piece by piece: mapped pieces would stay in the process's memory until it is closed."""
-        return pa.OSFile(self.path(name)) if self.is_local else self.fs.open_input_file(self.path(name))
+        return pa.OSFile(self.path(name))
+
+    def open_verified(
+        self, name: str, length: int, checksum: str, *, verify: bool = True, mapped: bool = True
+    ) -> pa.NativeFile:
+        """A file that never changes, for random access. Its length is compared, with `verify` its checksum too."""
+        self.check_length(name, length)
+        file, offset = stretch(name)
+        if offset is not None:
+            opened = pa.BufferReader(self.open(file).read_buffer().slice(offset, length))
+            found = xxhash.xxh3_64_hexdigest(opened.read_buffer()) if verify else checksum
+            opened.seek(0)
+        else:
+            found = self.checksum(name) if verify else checksum
+            opened = None
+        if found != checksum:
+            raise corrupt(self.path(name), f"checksum {checksum}", f"checksum {found}")
+        if opened is not None:
+            return opened
+        return self.open(name) if mapped else self.open_unmapped(name)
+
+    def check_length(self, name: str, length: int) -> None:
+        """Fail early when a file is gone or has another length than it should have."""
+        file, offset = stretch(name)
+        found = self.size(file)
+        if found is None or (found != length if offset is None else found < offset + length):
+            raise corrupt(self.path(name), f"{length} bytes", "no file" if found is None else f"{found} bytes")
+
+    def prefetch(self, files: Iterable[tuple[str, int, str]]) -> None:
+        """Files (name, length and checksum) that will be opened soon: nothing to do where they are at hand."""
+
+    def stamp(self, name: str) -> int | None:
+        """Changes when a file does; None if it never can, or that is not known."""
+        found: int | None = self.fs.get_file_info(self.path(name)).mtime_ns
+        return found
+
+    def traffic(self) -> dict[str, int]:
+        """Requests and bytes so far: none where there is no store to ask."""
+        return {}
 
     def publish(self, name: str, content: bytes) -> None:
         """Write a small file so that it is seen whole or not at all."""
+        target = Path(self.path(name))
+        temporary = _temporary(target)
         try:
-            if self.is_local:
-                target = Path(self.path(name))
-                temporary = _temporary(target)
-                self._write_whole(temporary, content)
-                self._rename(temporary, target)
-            else:
-                with self.fs.open_output_stream(self.path(name), compression=None) as stream:
-                    stream.write(content)
+            self._write_whole(temporary, content)
+            self._rename(temporary, target)
         except OSError as error:
             raise unwritable(self.path(name), error) from error
 
     def publish_new(self, name: str, content: bytes) -> bool:
-        """Publish a small file unless there is one of that name; returns whether it was written. The first writer wins.
-
-        Exclusive on local and shared file systems. On an object store it is a look and a put: two writers at the same
-        moment can both see nothing there, until a conditional put takes its place.
-        """
-        if not self.is_local:
-            if self.size(name) is not None:
-                return False
-            self.publish(name, content)
-            return True
+        """Publish a small file unless there is one of that name; returns whether it was written. The first one wins."""
         target = Path(self.path(name))
         temporary = _temporary(target)
         try:
@@ -188,7 +213,11 @@ class StateDir:
             stream = self._open_output(name)
         except OSError as error:
             raise unwritable(self.path(name), error) from error
-        return ArrowWriter(stream, self.path(name), schema, compression)
+        return ArrowWriter(stream, name, self.path(name), schema, compression)
+
+    def open_room(self, prefix: str) -> Room:
+        """Where one attempt of a batch puts its files, whose names begin with `prefix`."""
+        return FileRoom(self, prefix)
 
     def _open_output(self, name: str) -> OutputStream:
         stream: OutputStream = self.fs.open_output_stream(self.path(name), compression=None)
@@ -202,6 +231,11 @@ class StateDir:
             return
         except OSError as error:
             raise unwritable(self.path(name), error) from error
+
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete files."""
+        for name in names:
+            self.delete(name)
 
     def delete_tree(self, name: str) -> None:
         """Delete a directory with all that is in it; another process may have been quicker."""
@@ -235,7 +269,8 @@ class StateDir:
 class ArrowWriter:
     """An Arrow IPC file in the making. A file that is not closed belongs to no version and is collected later."""
 
-    def __init__(self, stream: OutputStream, path: str, schema: pa.Schema, compression: str | None) -> None:
+    def __init__(self, stream: OutputStream, name: str, path: str, schema: pa.Schema, compression: str | None) -> None:
+        self.name = name
         self._stream = stream
         self._path = path
         self._sink = _ChecksummedSink(stream.write)
@@ -260,6 +295,32 @@ class ArrowWriter:
         return self._sink.length, self._sink.checksum.hexdigest()
 
 
+class Room(Protocol):
+    """Where one attempt of a batch puts its files."""
+
+    def writer(self, schema: pa.Schema, compression: str | None) -> ArrowWriter:
+        """The next file; its name is known when it is closed."""
+
+    def seal(self) -> None:
+        """All files are complete: see that they are where others find them."""
+
+
+class FileRoom:
+    """Files of their own."""
+
+    def __init__(self, directory: StateDir, prefix: str) -> None:
+        self._directory, self._prefix = directory, prefix
+        self._written = 0
+
+    def writer(self, schema: pa.Schema, compression: str | None) -> ArrowWriter:
+        """The next file."""
+        self._written += 1
+        return self._directory.arrow_writer(f"{self._prefix}-{self._written - 1}.arrow", schema, compression)
+
+    def seal(self) -> None:
+        """They are where they belong."""
+
+
 class _ChecksummedSink(io.RawIOBase):
     """Passes bytes on, counting and digesting them."""
 
@@ -281,6 +342,38 @@ class _ChecksummedSink(io.RawIOBase):
 def _temporary(target: Path) -> Path:
     """A name beside the target. A leading dot hides it from Spark, which reads the control directory as a source."""
     return target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+
+
+def _path_of(uri: str) -> str:
+    if not uri.startswith("file:"):
+        return uri
+    try:
+        return str(pafs.FileSystem.from_uri(uri)[1])
+    except (pa.ArrowException, OSError) as error:
+        raise StateDirError(
+            f"state directory {uri}", expected="a file URI", found=str(error), hint="Write it as file:///path."
+        ) from error
+
+
+def stretch(name: str) -> tuple[str, int | None]:
+    """A file's name, and where in it the bytes meant begin: None for the whole of it.
+
+    >>> stretch("part-00000/run-000000000042-0-ab12.pack@4096"), stretch("run-000000000042-0-ab12-0.arrow")
+    (('part-00000/run-000000000042-0-ab12.pack', 4096), ('run-000000000042-0-ab12-0.arrow', None))
+    """
+    file, _, offset = name.rpartition(f"{PACK}@")
+    return (f"{file}{PACK}", int(offset)) if file else (name, None)
+
+
+def corrupt(name: str, expected: str, found: str) -> CorruptStateError:
+    """The error for a state file that is not what its manifest says."""
+    return CorruptStateError(
+        f"state file {name}",
+        expected=expected,
+        found=found,
+        hint="The file is damaged or gone: restore the state directory from a copy, or start over with a new state "
+        "directory and a new checkpoint.",
+    )
 
 
 def unwritable(path: str, error: OSError) -> StateDirError:

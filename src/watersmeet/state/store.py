@@ -25,17 +25,19 @@ import pyarrow as pa
 from watersmeet.columns.arrow import data_bytes
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state.directory import StateDir
+from watersmeet.state.directory import ArrowWriter, StateDir, corrupt, stretch
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
+from watersmeet.state.object_dir import ObjectDir
 from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run, hash_sum, shares
 from watersmeet.state.segments import Segments
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import BucketPage, SpillWriter
-from watersmeet.state.stored_run import PageReaders, StoredRun, corrupt
+from watersmeet.state.stored_run import PageReaders, StoredRun
 
 KEEP = 3
+COLLECT_EVERY = 16  # batches, in an object store
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
@@ -50,8 +52,7 @@ class FileSpace:
         self.directory = directory
         self.partition = partition
         self.readers = readers
-        self.prefix = f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}"
-        self._written = 0
+        self.room = directory.open_room(f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}")
 
     def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
         """Write a spilled run: one compressed record batch per page."""
@@ -63,7 +64,7 @@ class FileSpace:
 
     def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
         """Write a spilled run, a page at a time."""
-        return _FileWriter(self.directory, self._next_name(), label, schema, self.readers)
+        return _FileWriter(self.directory, self.room.writer(schema, "lz4"), label, self.readers)
 
     def store(self, run: Run) -> Run:
         """Write a resident run that has no file yet."""
@@ -80,19 +81,16 @@ class FileSpace:
         return replace(written, rows=table.rows)
 
     def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
-        name = self._next_name()
-        length, checksum = self.directory.write_arrow(name, schema, batches, compression)
-        return StoredRun(self.directory, name, length, checksum, rows=0, verify=False, readers=self.readers)
-
-    def _next_name(self) -> str:
-        self._written += 1
-        return f"{self.prefix}-{self._written - 1}.arrow"
+        writer = self.room.writer(schema, compression)
+        for batch in batches:
+            writer.write(batch)
+        length, checksum = writer.close()
+        return StoredRun(self.directory, writer.name, length, checksum, rows=0, verify=False, readers=self.readers)
 
 
 class _FileWriter:
-    def __init__(self, directory: StateDir, name: str, label: str, schema: pa.Schema, readers: PageReaders) -> None:
-        self.directory, self.name, self.label, self.readers = directory, name, label, readers
-        self.file = directory.arrow_writer(name, schema, "lz4")
+    def __init__(self, directory: StateDir, file: ArrowWriter, label: str, readers: PageReaders) -> None:
+        self.directory, self.file, self.label, self.readers = directory, file, label, readers
         self.pages: list[tuple[int, int]] = []
         self.nbytes = self.hash_sum = 0
 
@@ -107,7 +105,7 @@ class _FileWriter:
         rows = sum(rows for _, rows in self.pages)
         return Run(
             label=self.label,
-            data=StoredRun(self.directory, self.name, length, checksum, rows, verify=False, readers=self.readers),
+            data=StoredRun(self.directory, self.file.name, length, checksum, rows, verify=False, readers=self.readers),
             rows=rows,
             nbytes=self.nbytes,
             oldest=oldest,
@@ -128,6 +126,7 @@ class PartitionStore:
         self.folder = f"part-{partition:05d}"
         self.readers = PageReaders()
         self.segments = Segments(directory, self.folder)
+        self._base = ""  # the run that wrote the version which the batch starts from
         self._known: dict[int, tuple[bytes, Manifest]] = {}  # the newest versions that were read or written here
 
     def versions(self) -> list[int]:
@@ -171,7 +170,8 @@ class PartitionStore:
         content, manifest = self._known.get(version, (b"", None))
         if manifest is None or content != self._content(version):
             manifest = self.manifest(version)
-        return [run.file for run in manifest.runs] + [table.file for table in manifest.tables]
+        named = [run.file for run in manifest.runs] + [table.file for table in manifest.tables]
+        return [stretch(file)[0] for file in named]
 
     def load(self, batch: int, query: str, run_id: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
@@ -184,10 +184,14 @@ class PartitionStore:
         self._check_query(manifest, query)
         if manifest.run_id == run_id and manifest.join != join:
             raise self._shared()
+        self._base = manifest.run_id
         return manifest
 
     def state(self, manifest: Manifest, run_id: str) -> OperatorState:
         """A version's state. What an earlier run of the query wrote is checked byte for byte when it is first read."""
+        resident = (entry for entry in manifest.runs if entry.tier == "resident")
+        wanted: list[RunEntry | TableEntry] = [*resident, *manifest.tables]
+        self.directory.prefetch((f"{self.folder}/{entry.file}", entry.length, entry.checksum) for entry in wanted)
         runs: dict[str, list[Run]] = {}
         for entry in manifest.runs:
             if not entry.adds_up():
@@ -239,6 +243,7 @@ class PartitionStore:
         """
         started = perf_counter()
         self._list(manifest, state, space)
+        space.room.seal()
         timings["store"] = perf_counter() - started
         deterministic = metrics.as_dict()
         entry = {"batch": manifest.version, "time": time, **deterministic, "timings": timings}
@@ -247,15 +252,52 @@ class PartitionStore:
         entry["spilled_bytes"] = sum(run.nbytes for run in state.runs if run.tier == "spilled")
         entry["state_rows"] = sum(store.rows for store in state.stores if store.input)
         manifest.digest = digest_of(state, deterministic)
-        earlier = self._earlier(manifest.version)
+        if isinstance(self.directory, ObjectDir):
+            entry["storage"] = self.directory.traffic()
+            return self._claim(self.directory, manifest, entry)
+        content = self._completed(manifest, entry, manifest.history, self._earlier(manifest.version))
+        self.directory.publish(self._manifest_name(manifest.version), content)
+        self._note(manifest, content)
+        return manifest
+
+    def _completed(
+        self, manifest: Manifest, entry: dict[str, Any], history: list[dict[str, Any]], earlier: Manifest | None
+    ) -> bytes:
+        """The manifest's bytes, with the batch's metrics, and what an earlier attempt of the batch has to say."""
         if earlier is not None:
             manifest.repeats = self._repeats(manifest, earlier)
             if earlier.digest == manifest.digest:  # the next batch may have read these already: they stay
                 entry |= {name: earlier.history[-1][name] for name in ("time", "timings")}
         entry["repeats"] = manifest.repeats
-        manifest.history = self.segments.add(manifest.history, entry)
-        content = manifest.to_bytes()
-        self.directory.publish(self._manifest_name(manifest.version), content)
+        manifest.history = self.segments.add(history, entry)
+        return manifest.to_bytes()
+
+    def _claim(self, directory: ObjectDir, manifest: Manifest, entry: dict[str, Any]) -> Manifest:
+        """Publish a manifest where nobody can be overwritten unseen: one writer has each version.
+
+        Whoever comes second and belongs to the same run of the query takes what is there, if it is equal. After a
+        restart, which begins with a version of an earlier run, the last batch is written anew under the new run's
+        name: from then on what is left of the earlier run finds that it is not alone. A run that has written the
+        version before and finds this one written by another is the loser.
+        """
+        name, history = self._manifest_name(manifest.version), manifest.history
+        content = self._completed(manifest, entry, history, None)
+        written = directory.publish_new(name, content)
+        while not written:
+            try:
+                found = directory.read_tagged(name)
+            except FileNotFoundError:  # so old that it has been collected meanwhile
+                written = directory.publish_new(name, content)
+                continue
+            earlier = self._readable(found.content, name)
+            if earlier is not None:
+                self._check_query(earlier, manifest.query)
+                if earlier.run_id != manifest.run_id and self._base == manifest.run_id:
+                    raise self._fenced(manifest, earlier)
+            content = self._completed(manifest, entry, history, earlier)
+            if earlier is not None and (earlier.run_id, earlier.digest) == (manifest.run_id, manifest.digest):
+                return earlier
+            written = directory.replace(name, content, found.tag)
         self._note(manifest, content)
         return manifest
 
@@ -281,19 +323,20 @@ class PartitionStore:
 
     def collect(self, newest: int) -> None:
         """Delete versions older than the last `KEEP`, and run files of that age that no kept version names."""
+        last = newest in self._known and self._known[newest][1].finished
+        if not self.directory.is_local and not last and (newest + self.partition) % COLLECT_EVERY:
+            return  # a listing costs as much as a put
         horizon = newest - KEEP
         names = self.directory.list(self.folder)
         versions = {int(match[1]): name for name in names if (match := _MANIFEST.match(name))}
         alive = {file for version in versions if version > horizon for file in self._files(version)}
-        for version, name in versions.items():
-            if version <= horizon:
-                self.directory.delete(f"{self.folder}/{name}")
+        gone = [name for version, name in versions.items() if version <= horizon]
         for name in names:
             written = _batch_of(name)
             if written is not None and written <= horizon and name not in alive:
-                self.directory.delete(f"{self.folder}/{name}")
-        for name in self.segments.obsolete(names, horizon):
-            self.directory.delete(f"{self.folder}/{name}")
+                gone.append(name)
+        gone += self.segments.obsolete(names, horizon)
+        self.directory.delete_all(f"{self.folder}/{name}" for name in gone)
 
     def _manifest_name(self, version: int) -> str:
         return f"{self.folder}/v-{version:012d}.json"
@@ -317,10 +360,11 @@ class PartitionStore:
     def _earlier(self, version: int) -> Manifest | None:
         """What an earlier attempt of the same batch has committed."""
         name = self._manifest_name(version)
-        if self.directory.size(name) is None:
-            return None
+        return None if self.directory.size(name) is None else self._readable(self.directory.read(name), name)
+
+    def _readable(self, content: bytes, name: str) -> Manifest | None:
         try:
-            return Manifest.from_bytes(self.directory.read(name), name)
+            return Manifest.from_bytes(content, name)
         except CorruptStateError:  # left half-written by a dead attempt; this one replaces it
             return None
 
@@ -339,6 +383,16 @@ class PartitionStore:
             stacklevel=3,
         )
         return earlier.repeats + 1
+
+    def _fenced(self, manifest: Manifest, earlier: Manifest) -> StateMismatchError:
+        return StateMismatchError(
+            f"state directory {self.directory.uri}, partition {self.partition}",
+            expected=f"version {manifest.version} to be written by run {manifest.run_id} of the query, which wrote "
+            "the version before it",
+            found=f"one that run {earlier.run_id} has written meanwhile",
+            hint="Two drivers run the query from one checkpoint. Stop one of them: the state is whole, and the other "
+            "can be started again.",
+        )
 
     def _renumbered(self) -> StateMismatchError:
         return StateMismatchError(

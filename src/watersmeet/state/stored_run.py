@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from watersmeet.errors import CorruptStateError
-from watersmeet.state.directory import StateDir
+from watersmeet.state.directory import StateDir, corrupt
 
 
 class PageReaders:
@@ -45,21 +45,17 @@ class StoredRun:
     verify: bool
     readers: PageReaders
 
-    def _reader(self, opened: Callable[[str], pa.NativeFile]) -> pa.ipc.RecordBatchFileReader:
-        self.check_length()
-        if self.verify:
-            found = self.directory.checksum(self.name)
-            if found != self.checksum:
-                raise self._corrupt(f"checksum {self.checksum}", f"checksum {found}")
-            self.verify = False
+    def _reader(self, *, mapped: bool) -> pa.ipc.RecordBatchFileReader:
+        opened = self.directory.open_verified(self.name, self.length, self.checksum, verify=self.verify, mapped=mapped)
+        self.verify = False
         try:
-            return pa.ipc.open_file(opened(self.name))
+            return pa.ipc.open_file(opened)
         except (pa.ArrowException, OSError) as error:
             raise self._corrupt("an Arrow IPC file", str(error)) from error
 
     @cached_property
     def _table(self) -> pa.Table:
-        reader = self._reader(self.directory.open)
+        reader = self._reader(mapped=True)
         try:
             table = reader.read_all()
         except (pa.ArrowException, OSError) as error:
@@ -74,7 +70,7 @@ class StoredRun:
 
     def page(self, index: int) -> pa.Table:
         """One page, read and decompressed alone."""
-        reader = self.readers.get(self.name, lambda: self._reader(self.directory.open_unmapped))
+        reader = self.readers.get(self.name, lambda: self._reader(mapped=False))
         try:
             return pa.Table.from_batches([reader.get_batch(index)])
         except (pa.ArrowException, OSError) as error:
@@ -82,20 +78,7 @@ class StoredRun:
 
     def check_length(self) -> None:
         """Fail early when the file is gone or has another length than its manifest says."""
-        found = self.directory.size(self.name)
-        if found != self.length:
-            raise self._corrupt(f"{self.length} bytes", "no file" if found is None else f"{found} bytes")
+        self.directory.check_length(self.name, self.length)
 
     def _corrupt(self, expected: str, found: str) -> CorruptStateError:
         return corrupt(self.directory.path(self.name), expected, found)
-
-
-def corrupt(name: str, expected: str, found: str) -> CorruptStateError:
-    """The error for a state file that is not what its manifest says."""
-    return CorruptStateError(
-        f"state file {name}",
-        expected=expected,
-        found=found,
-        hint="The file is damaged or gone: restore the state directory from a copy, or start over with a new state "
-        "directory and a new checkpoint.",
-    )

@@ -87,7 +87,7 @@ def test_an_unknown_scheme() -> None:
     with pytest.raises(StateDirError) as error:
         StateDir("ftp://host/state")
     assert str(error.value).startswith(
-        "state directory ftp://host/state: expected a path, or a URI that pyarrow.fs knows"
+        "state directory ftp://host/state: expected a path, or a URI of a store that Watersmeet knows, found ftp."
     )
 
 
