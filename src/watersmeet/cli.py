@@ -110,9 +110,10 @@ def check(
         from watersmeet.pipeline.places import place_problems
         from watersmeet.pipeline.problems import PipelineError
         from watersmeet.pipeline.session import package_notes, package_problems, start_session
+        from watersmeet.pipeline.storage import storage_notes
 
         loaded = guard.load(pipeline, conf, draft=True)
-        for line in package_notes(loaded):
+        for line in [*package_notes(loaded), *storage_notes(loaded.state_dir)]:
             print(f"{pipeline}: {line}")
         wrong_packages = package_problems(loaded)
         if spark and not wrong_packages:

@@ -31,6 +31,7 @@ from watersmeet.pipeline.joins import Join, detail, failed, parse_join, wiring_o
 from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import Path, PipelineError, Problem, nearest
 from watersmeet.pipeline.secrets import ConnectorOptions, Secrets, UnresolvedReferenceError
+from watersmeet.pipeline.storage import know_storage
 from watersmeet.pipeline.wiring import Wiring
 from watersmeet.plan.options import WRITTEN, Duration
 
@@ -284,6 +285,7 @@ class LoadedPipeline:
         wiring = None if join is None else join.wiring
         self.parts = parts or Parts(pipeline.sources, wiring, join, pipeline.result, pipeline.sink)
         self.problems = list(problems)  # only a draft has any
+        know_storage(self.state_dir, pipeline.conf or {})
 
     def resolve(self, path: str) -> str:
         """A path of the file: relative ones start at the file's folder, URIs and absolute ones stay."""

@@ -1,4 +1,5 @@
-"""The directories of a pipeline, looked at before it runs. Nothing is created: a check leaves no traces."""
+"""The directories of a pipeline, looked at before it runs. A check leaves no traces: an object store gets one object,
+which is deleted again; elsewhere nothing is created."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import Path as Place
 from watersmeet.pipeline.problems import PipelineError, Problem
 from watersmeet.pipeline.run import check_sink
-from watersmeet.state.directory import StateDir
+from watersmeet.pipeline.storage import storage_problem
+from watersmeet.storage.uri import is_local, located
 
 
 def place_problems(loaded: LoadedPipeline) -> list[Problem]:
@@ -22,6 +24,8 @@ def place_problems(loaded: LoadedPipeline) -> list[Problem]:
     if "work_dir" in {place for (place,) in places}:
         places["work_dir",] = loaded.resolve(pipeline.work_dir)
     found: list[tuple[str | None, Place]] = [(_reason(path), place) for place, path in places.items()]
+    if not is_local(loaded.state_dir) and not any(reason for reason, _ in found):
+        found.append((storage_problem(loaded.state_dir), ("state_dir" if pipeline.state_dir else "work_dir",)))
     if sink is not None and sink.path and sink.format in FILE_FORMATS:
         found.append((_reason(loaded.resolve(sink.path)), ("sink", "path")))
     problems = [loaded.problem(reason, place) for reason, place in found if reason]
@@ -35,9 +39,9 @@ def place_problems(loaded: LoadedPipeline) -> list[Problem]:
 
 def _reason(path: str) -> str | None:
     """Why nothing can be written to a path, as far as it can be seen from here."""
-    if "://" in path and not path.startswith("file:"):
+    if not is_local(path):
         try:
-            StateDir(path)
+            located(path)
         except StateDirError as error:
             return str(error)
         return None

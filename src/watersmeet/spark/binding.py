@@ -26,9 +26,9 @@ from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.plan.options import Options
-from watersmeet.spark.control import CONTROL_SCHEMA
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
+from watersmeet.spark.markers import marker_stream
 from watersmeet.spark.schema import Source, arrow_type, check_streaming, common_key_types, find_column, quoted
 from watersmeet.spark.session import default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
@@ -36,6 +36,7 @@ from watersmeet.spark.ticks import silent, ticking
 from watersmeet.spark.wire import Job, Kind, Wire, code
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
+from watersmeet.storage.access import packed_access
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Binding:
     options: Options
     state_dir: str
     how: JoinType = JOIN_TYPES["inner"]
+    places: Sequence[str] = ()  # of tables that the tasks read
     partitions: int | None = None
     succeeds: str | None = None  # another operator whose state this one can take up
     tick: bool | None = None  # run batches while no data comes; None: never, whatever the options are
@@ -103,7 +105,7 @@ class Binding:
         return Job(
             who=self.who,
             join=uuid.uuid4().hex,
-            state_dir=directory.root if directory.is_local else directory.uri,
+            state_dir=directory.place,
             plan=plan,
             layout=wire.layout,
             required=[not f.nullable for f in self._fields()],
@@ -113,7 +115,8 @@ class Binding:
         """The join itself, its results in the types of the inputs."""
         fields = self._fields()
         sent = [T.StructField(f.name, encoded_type(f.dataType), f.nullable, f.metadata) for f in fields]
-        joined = shuffled.mapInArrow(task_function(job.to_json()), T.StructType(sent))
+        access = packed_access(job.state_dir, *self.places)
+        joined = shuffled.mapInArrow(task_function(job.to_json(), access), T.StructType(sent))
         if sent == fields:
             return joined
         return joined.select(
@@ -164,8 +167,7 @@ class Binding:
 
     def _control(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame:
         """The markers sent to the join, a copy for every partition."""
-        markers = spark.readStream.schema(CONTROL_SCHEMA).json(_spark_path(directory, CONTROL))
-        markers = markers.select("*", F.col("_metadata.file_path").alias("file"))
+        markers = marker_stream(spark, directory)
         sealed = F.md5(F.concat_ws("/", "kind", "input", F.col("value").cast("string"))) == F.col("seal")
         problem = F.raise_error(_damaged_marker(self.who, F.col("file"))).cast("int")
         row = F.when(sealed, wire.marker(F.col("kind"), F.col("input"), F.col("value"))).otherwise(problem)
@@ -206,10 +208,6 @@ def internal_name(source: Source, position: int) -> str:
     if position in source.keys:
         return key_name(source.keys.index(position))
     return payload_name(source.payload.index(position))
-
-
-def _spark_path(directory: StateDir, name: str) -> str:
-    return directory.path(name) if directory.is_local else f"{directory.uri.rstrip('/')}/{name}"
 
 
 def binary_sources(

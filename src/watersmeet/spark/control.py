@@ -11,9 +11,11 @@ import hashlib
 import json
 import os
 import uuid
+from collections.abc import Callable
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
+from watersmeet.spark.storage import StorageOptions, find_storage
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import require_join
 
@@ -22,16 +24,21 @@ CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 # It shares an integer with what the row is (see `spark/wire.py`).
 MAX_SIGNAL = 2**27
 
+SENT: list[Callable[[str], None]] = []  # who wants to know when a marker was sent to a place in an object store
+
 
 @known_names
-def end_input(state_dir: str | os.PathLike[str], name: str) -> None:
+def end_input(state_dir: str | os.PathLike[str], name: str, *, storage_options: StorageOptions | None = None) -> None:
     """Declare an input of a join complete: no more rows will come on it.
 
     The join learns it with its next micro-batch. When all inputs have ended, that batch emits everything still owed and
-    the state is let go. A row that arrives after its input's end is an error. Calling it twice does no harm.
+    the state is let go. A row that arrives after its input's end is an error. Calling it twice does no harm. In a
+    process that has not built the join, an object store is reached with `storage_options`, the settings of the session
+    there is, or the environment.
 
     >>> end_input("/path/to/state", "left")  # doctest: +SKIP
     """
+    find_storage("end_input", checked_path("end_input", "state_dir", state_dir), storage_options)
     declare_end(state_dir, name)
 
 
@@ -73,7 +80,22 @@ def send_signal(state_dir: str | os.PathLike[str], value: int) -> None:
 def _send(directory: StateDir, marker: dict[str, object], note: dict[str, str]) -> None:
     # Published in one piece: Spark ignores the half-made file, whose name begins with a dot.
     sealed = {**marker, "seal": marker_seal(*marker.values()), **note}
-    directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", json.dumps(sealed).encode() + b"\n")
+    content = json.dumps(sealed).encode() + b"\n"
+    if directory.is_local:
+        directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", content)
+        return
+    # In an object store markers have numbers: asking for the next one is cheaper than a listing.
+    number = len(directory.list(CONTROL))
+    unique = content[:-2] + f', "id": "{uuid.uuid4().hex}"}}\n'.encode()
+    while not directory.publish_new(f"{CONTROL}/{marker_name(number)}", unique):
+        number += 1
+    for tell in SENT:
+        tell(directory.place)
+
+
+def marker_name(number: int) -> str:
+    """The name of a marker in an object store."""
+    return f"{number:06d}.json"
 
 
 def marker_seal(*values: object) -> str:

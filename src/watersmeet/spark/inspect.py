@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
+from watersmeet.spark.storage import find_storage
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import held_runs, metrics_history, newest_manifests
 from watersmeet.state.identity import require_join
@@ -98,7 +99,9 @@ def _state(spark: object, state_dir: object, who: str) -> StateDir:
             hint="Give the session, then the state directory.",
             option="spark",
         )
-    directory = StateDir(checked_path(who, "state_dir", state_dir))
+    place = checked_path(who, "state_dir", state_dir)
+    find_storage(who, place)
+    directory = StateDir(place)
     require_join(directory)
     return directory
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -27,7 +27,9 @@ from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
 from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
+from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
+from watersmeet.storage.access import Packed, packed_access
 
 SPARK_HASH = "xxhash64"
 
@@ -41,21 +43,23 @@ def prepare_master(
     partitions: int | None = None,
     chunk_rows: int = 100_000,
     layout: Literal["hash", "arrival"] = "hash",
+    storage_options: StorageOptions | None = None,
 ) -> int:
     """Write a DataFrame as the first version of a master table for `semi_stream_join`; returns the version's number.
 
     `on` names the key columns; rows with a null key match nothing and are left out. `partitions` (by default
     `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that every join with the table
     will have. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read;
-    `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`.
+    `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`. `path` may be in an object
+    store; `storage_options` say how to reach it where the session's Hadoop settings and the environment do not.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(spark.read.parquet("parts"), on="part_id", path="masters/parts")  # doctest: +SKIP
     1
     """
     who = "prepare_master"
-    where = _absolute(who, path)
     _check(who, df, chunk_rows, layout, partitions)
+    where = _absolute(who, path, df.sparkSession, storage_options)
     source = _source(who, df, _names(who, on))
     table = MasterTable(where)
     if table.versions():
@@ -80,7 +84,13 @@ def prepare_master(
 
 
 @known_names
-def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: int | None = None) -> int:
+def refresh_master(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    chunk_rows: int | None = None,
+    storage_options: StorageOptions | None = None,
+) -> int:
     """Write a DataFrame as the next version of a master table and tell the joins that read it; returns its number.
 
     The columns must be those of the table. A running join warms the new version up and then moves to it, partition by
@@ -95,7 +105,8 @@ def refresh_master(df: DataFrame, path: str | os.PathLike[str], *, chunk_rows: i
     2
     """
     who = "refresh_master"
-    where = _absolute(who, path)
+    check_frame(who, "df", df)
+    where = _absolute(who, path, df.sparkSession, storage_options)
     table = MasterTable(where)
     newest = table.latest()
     description = Description(**newest["table"])
@@ -159,7 +170,8 @@ def _write(
         }
     )
     try:
-        reports = rows.mapInArrow(_chunk_writer(who, job), "partition int, chunks string").collect()
+        writer_of_chunks = _chunk_writer(who, job, packed_access(path))
+        reports = rows.mapInArrow(writer_of_chunks, "partition int, chunks string").collect()
     except BaseException as failure:
         StateDir(path).delete_tree(folder)
         raise error(failure) or failure from None
@@ -173,12 +185,16 @@ def _write(
     return publish_version(path, description, folder, partitions, chunk_rows=chunk_rows, layout=layout, first=first)
 
 
-def _chunk_writer(who: str, text: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _chunk_writer(
+    who: str, text: str, access: Packed
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from watersmeet.spark.failure import reported
         from watersmeet.spark.master import write_partition
+        from watersmeet.storage.access import remember_packed
 
         with reported(who):
+            remember_packed(access)
             yield write_partition(text, batches)
 
     return write
@@ -268,6 +284,9 @@ def _check(who: str, df: DataFrame, chunk_rows: int, layout: str, partitions: in
     check_choice(who, "layout", layout, ("hash", "arrival"))
 
 
-def _absolute(who: str, path: str | os.PathLike[str]) -> str:
-    directory = StateDir(checked_path(who, "path", path))
-    return directory.root if directory.is_local else directory.uri
+def _absolute(
+    who: str, path: str | os.PathLike[str], session: SparkSession, storage_options: StorageOptions | None
+) -> str:
+    place = checked_path(who, "path", path)
+    use_storage(who, session, place, storage_options)
+    return StateDir(place).place

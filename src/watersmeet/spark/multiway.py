@@ -14,11 +14,12 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
-from watersmeet.plan.options import checked_path, known_names
+from watersmeet.plan.options import known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes
 from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
+from watersmeet.spark.storage import StorageOptions, stored_at
 from watersmeet.state.space import PAGE_ROWS
 
 WHO = "multiway_join"
@@ -45,6 +46,9 @@ def multiway_join(
     page_rows: int = PAGE_ROWS,
     buckets: int = 64,
     partitions: int | None = None,
+    storage_options: StorageOptions | None = None,
+    cache: int | str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Inner equi-join of 2 to 16 streaming DataFrames on one key, every combination exactly once.
 
@@ -76,6 +80,11 @@ def multiway_join(
             fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
+        storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
+            `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment say it.
+        cache: Room for state from an object store on the disk of each executor's host, such as `"20 GB"`; by default
+            half of what is free.
+        cache_dir: Where that is; by default in `spark.local.dir`.
 
     >>> import watersmeet as wm
     >>> joined = wm.multiway_join([a, b, c], on="k", state_dir="state/abc")  # doctest: +SKIP
@@ -112,7 +121,7 @@ def multiway_join(
         sources=sources,
         output=_output(sources, shared=shared, prefix=prefix),
         options=options,
-        state_dir=checked_path(WHO, "state_dir", state_dir),
+        state_dir=stored_at(WHO, sources[0].frame, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.memory is not None if options.window is None else None,  # with a window nothing is left for later
         times=_event_times(sources, positions, options),

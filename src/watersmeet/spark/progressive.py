@@ -10,11 +10,12 @@ from typing import Literal
 from pyspark.sql import DataFrame
 
 from watersmeet.join.join_type import checked_how
-from watersmeet.plan.options import Options, checked_path, known_names
+from watersmeet.plan.options import Options, known_names
 from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import key_pairs
+from watersmeet.spark.storage import StorageOptions, stored_at
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator
 from watersmeet.state.space import PAGE_ROWS
@@ -46,6 +47,9 @@ def progressive_join(
     sequential_page_cost: float = 1.0,
     distinct_keys: int | None = None,
     partitions: int | None = None,
+    storage_options: StorageOptions | None = None,
+    cache: int | str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Equi-join of two streaming DataFrames, every result exactly once.
 
@@ -82,6 +86,11 @@ def progressive_join(
         distinct_keys: How many different keys there are, for estimates of results; None to estimate it.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
+        storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
+            `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment say it.
+        cache: Room for state from an object store on the disk of each executor's host, such as `"20 GB"`; by default
+            half of what is free.
+        cache_dir: Where that is; by default in `spark.local.dir`.
 
     >>> import watersmeet as wm
     >>> joined = wm.progressive_join(
@@ -89,7 +98,7 @@ def progressive_join(
     ... )  # doctest: +SKIP
     >>> joined.writeStream.format("parquet").option("checkpointLocation", "checkpoints/orders")  # doctest: +SKIP
     """
-    state_dir = checked_path(WHO, "state_dir", state_dir)
+    state_dir = stored_at(WHO, left, state_dir, storage_options, cache, cache_dir)
     options = ProgressiveOptions.checked(
         WHO,
         {"under_budget": began_under_budget(state_dir)},

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
 from watersmeet.join.join_type import checked_how
-from watersmeet.plan.options import checked_path, known_names
+from watersmeet.plan.options import known_names
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.punctuated.promises.ordering import is_ordered
@@ -30,6 +30,7 @@ from watersmeet.spark.schema import (
     key_pairs,
     quoted,
 )
+from watersmeet.spark.storage import StorageOptions, stored_at
 
 WHO = "punctuated_join"
 _SEQUENCES = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType)
@@ -73,6 +74,9 @@ def punctuated_join(
     buckets: int = 64,
     idle_pages: int = 64,
     partitions: int | None = None,
+    storage_options: StorageOptions | None = None,
+    cache: int | str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Equi-join of two streams that purges every row which their promises make useless.
 
@@ -108,6 +112,11 @@ def punctuated_join(
         idle_pages: How many pages of spilled rows an idle micro-batch may read.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
+        storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
+            `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment say it.
+        cache: Room for state from an object store on the disk of each executor's host, such as `"20 GB"`; by default
+            half of what is free.
+        cache_dir: Where that is; by default in `spark.local.dir`.
 
     >>> import watersmeet as wm
     >>> wm.punctuated_join(
@@ -165,7 +174,7 @@ def punctuated_join(
         output=output,
         how=kind,
         options=options,
-        state_dir=checked_path(WHO, "state_dir", state_dir),
+        state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.memory is not None or options.purge == "batch" or options.quota is not None,
         extra_output=extra,

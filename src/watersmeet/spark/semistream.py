@@ -27,7 +27,9 @@ from watersmeet.spark.schema import (
     find_column,
     key_pairs,
 )
+from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
+from watersmeet.storage.uri import is_local
 
 WHO = "semi_stream_join"
 STREAM, MASTER = "stream", "master"
@@ -49,6 +51,9 @@ def semi_stream_join(
     idle: Literal["work", "sleep"] = "work",
     idle_chunks: int = 16,
     partitions: int | None = None,
+    storage_options: StorageOptions | None = None,
+    cache: int | str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Equi-join of a streaming DataFrame with a master table that need not fit in memory, every result exactly once.
 
@@ -74,6 +79,12 @@ def semi_stream_join(
             leaves them until more data comes or the input is ended.
         idle_chunks: Chunks read in addition while the stream is silent.
         partitions: Key partitions. They are those of the table; give it for a DataFrame that is prepared here.
+        storage_options: How to reach `state_dir` and `master` in an object store (`endpoint`, `region`,
+            `access_key_id`, `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment
+            say it.
+        cache: Room for state and table from an object store on the disk of each executor's host, such as `"20 GB"`; by
+            default half of what is free.
+        cache_dir: Where that is; by default in `spark.local.dir`.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(parts, on="part_id", path="masters/parts")  # doctest: +SKIP
@@ -84,6 +95,7 @@ def semi_stream_join(
     kind = checked_type(WHO, how)
     pairs, shared = key_pairs(WHO, on)
     state_dir = checked_path(WHO, "state_dir", state_dir)
+    _use_storage(stream, state_dir, master, storage_options, cache, cache_dir)
     home = StateDir(state_dir)
     table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
@@ -96,7 +108,7 @@ def semi_stream_join(
             hint="Leave it out, or prepare the table again with other partitions.",
             option="partitions",
         )
-    path = table.directory.root if table.directory.is_local else table.directory.uri
+    path = table.directory.place
     options = SemiStreamOptions.checked(
         WHO,
         {"master": description.id, "path": path, "version": newest["version"]},
@@ -128,14 +140,29 @@ def semi_stream_join(
         how=kind,
         options=options,
         state_dir=state_dir,
+        places=[path],
         partitions=description.partitions,
         tick=idle == "work",
         times=AT_ONCE if options.max_delay == 1 else {},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
     # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.
-    send_signal(state_dir, register_newest(path, home.root if home.is_local else home.uri))
+    send_signal(state_dir, register_newest(path, home.place))
     return frame
+
+
+def _use_storage(
+    stream: DataFrame,
+    state_dir: str,
+    master: str | os.PathLike[str] | DataFrame,
+    storage_options: StorageOptions | None,
+    cache: int | str | None,
+    cache_dir: str | os.PathLike[str] | None,
+) -> None:
+    """The same for both places; either of them may be a local one."""
+    places = [state_dir] if isinstance(master, DataFrame) else [state_dir, checked_path(WHO, "master", master)]
+    for place in [place for place in places if not is_local(place)] or places[:1]:
+        use_storage(WHO, stream.sparkSession, place, storage_options, cache, cache_dir)
 
 
 def _table(
@@ -151,7 +178,7 @@ def _table(
             hint="Use progressive_join or window_join for two streams.",
             option="master",
         )
-    path = f"{home.root if home.is_local else home.uri.rstrip('/')}/{MASTER}"
+    path = f"{home.place}/{MASTER}"
     table = MasterTable(path)
     if not table.versions():
         prepare_master(master, keys, path, partitions=partitions)

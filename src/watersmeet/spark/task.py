@@ -18,6 +18,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.spark.failure import reported
 from watersmeet.spark.wire import Job
 from watersmeet.state.directory import StateDir
+from watersmeet.storage.access import Packed, remember_packed
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -25,7 +26,7 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 OUTPUT_ROWS = 1 << 15
 
 
-def task_function(job: str) -> BatchFunction:
+def task_function(job: str, access: Packed) -> BatchFunction:
     """The function for `mapInArrow`. It refers to nothing but builtins, so that it loads on any worker and can say what
     is missing there."""
 
@@ -46,7 +47,7 @@ def task_function(job: str) -> BatchFunction:
             failure = ImportError("{who}: expected {expected}, found {found}. {hint}".format(**said))
             failure.add_note("watersmeet-error: " + json.dumps({"error": "WorkerSetupError", **said}))
             raise failure from error
-        yield from run_reported(job, batches)
+        yield from run_reported(job, batches, access)
 
     return run
 
@@ -83,9 +84,10 @@ class Position:
         )
 
 
-def run_reported(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_reported(text: str, batches: Iterator[pa.RecordBatch], access: Packed) -> Iterator[pa.RecordBatch]:
     """`run_task`, with errors of ours in the form in which they reach the user (see `failure`)."""
     with reported(json.loads(text)["who"]):
+        remember_packed(access)
         yield from run_task(text, batches)
 
 

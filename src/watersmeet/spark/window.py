@@ -20,6 +20,7 @@ from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import Source, find_column, key_pairs
 from watersmeet.spark.session import parallelism
+from watersmeet.spark.storage import StorageOptions, find_storage, stored_at
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.explain import Explanation, explain_rates, explain_state
@@ -47,6 +48,9 @@ def window_join(
     on_overload: Overload = "keep",
     idle_timeout: Length | None = None,
     partitions: int | None = None,
+    storage_options: StorageOptions | None = None,
+    cache: int | str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Equi-join of two streaming DataFrames within moving windows, every result exactly once.
 
@@ -79,6 +83,11 @@ def window_join(
             back: its time is taken to follow the other's, and rows of it that come behind that are late. None: never.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
+        storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
+            `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment say it.
+        cache: Room for state from an object store on the disk of each executor's host, such as `"20 GB"`; by default
+            half of what is free.
+        cache_dir: Where that is; by default in `spark.local.dir`.
 
     >>> import watersmeet as wm
     >>> wm.window_join(
@@ -128,7 +137,7 @@ def window_join(
         output=binary_output(WHO, *sources, shared=shared, how=kind),
         how=kind,
         options=options,
-        state_dir=checked_path(WHO, "state_dir", state_dir),
+        state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.idle_timeout is not None,
         clock=options.time is None or options.on_overload != "keep" or options.idle_timeout is not None,
@@ -233,7 +242,9 @@ def explain_window_join(
             option="costs",
         )
     if state_dir is not None:
-        explanation = explain_state(StateDir(checked_path(who, "state_dir", state_dir)), costs)
+        place = checked_path(who, "state_dir", state_dir)
+        find_storage(who, place)
+        explanation = explain_state(StateDir(place), costs)
         if explanation is None:
             raise OptionError(
                 who,

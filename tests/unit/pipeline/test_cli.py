@@ -179,7 +179,9 @@ def test_check_looks_at_the_places_without_touching_them(good: Path) -> None:
     folder = good.parent.resolve()
     lines = result.stderr.splitlines()
     assert lines[0] == f"{good}:17: join.memry: unknown key; did you mean 'memory'?"
-    assert lines[1].startswith(f"{good}:23: state_dir: state directory nowhere://x: expected a path, or a URI that")
+    assert lines[1].startswith(
+        f"{good}:23: state_dir: state directory nowhere://x: expected a path, or a URI of a store that"
+    )
     assert lines[2:] == [
         f"{good}:22: work_dir: {folder}/file/work cannot be written: {folder}/file is not a directory",
         f"{good}:19: sink.path: {folder}/file/joined cannot be written: {folder}/file is not a directory",

@@ -1,0 +1,85 @@
+"""The command line and a pipeline's settings: what was found is said, tried, and never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.object_store.server import ACCESS_KEY, SECRET_KEY, Server
+from watersmeet.cli import app
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import register_join
+from watersmeet.storage.access import remember
+from watersmeet.testing.arrivals import make_plan, random_script
+from watersmeet.testing.harness import run_stored
+
+PIPELINE = """\
+name: stored
+sources:
+  a: {{format: parquet, path: data/a, schema: "k long, a long"}}
+  b: {{format: parquet, path: data/b, schema: "k long, b long"}}
+join: {{operator: progressive, left: a, right: b, on: k}}
+sink: {{format: parquet, path: out}}
+finish: when_drained
+state_dir: s3://{bucket}/checked/state
+conf:
+  spark.hadoop.fs.s3a.endpoint: {endpoint}
+  spark.hadoop.fs.s3a.access.key: {key}
+  spark.hadoop.fs.s3a.secret.key: ${{S3_SECRET}}
+"""
+runner = CliRunner()
+
+
+def pipeline(folder: Path, server: Server, bucket: str = "lake") -> Path:
+    file = folder / "pipeline.yaml"
+    file.write_text(PIPELINE.format(bucket=bucket, endpoint=server.endpoint, key=ACCESS_KEY))
+    return file
+
+
+def test_check_says_which_settings_it_found_and_tries_them(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("S3_SECRET", SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    before = server.counts()
+    result = runner.invoke(app, ["check", "--no-spark", str(pipeline(tmp_path, server))])
+    assert result.exit_code == 0, result.output
+    place = "s3a://lake/checked/state: "
+    for line in (
+        "access_key_id = *** (fs.s3a.access.key)",
+        f"endpoint = {server.endpoint} (fs.s3a.endpoint)",
+        "region = eu-west-1 (AWS_REGION)",
+        "secret_access_key = *** (fs.s3a.secret.key)",
+    ):
+        assert place + line in result.output
+    assert ACCESS_KEY not in result.output
+    assert SECRET_KEY not in result.output
+    assert (server.counts() - before)["PUT"] == 2  # one object, and the same once more, which is refused
+    assert StateDir("s3://lake/checked/state").list() == []
+
+
+def test_check_says_why_a_store_does_not_work(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S3_SECRET", SECRET_KEY)
+    result = runner.invoke(app, ["check", "--no-spark", str(pipeline(tmp_path, server, bucket="nowhere"))])
+    assert result.exit_code == 2
+    assert ":8: state_dir: state file s3a://nowhere/checked/state/" in result.stderr
+    assert "expected permission for a put request, found" in result.stderr
+    assert "NoSuchBucket" in result.stderr
+    assert SECRET_KEY not in result.stderr + result.output
+
+
+def test_a_state_in_a_store_can_be_looked_at(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process of its own would know the store from its environment.
+    for name, value in (("ENDPOINT_URL", server.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    place = "s3://lake/looked-at"
+    remember(place, cache_dir=str(tmp_path))
+    directory = StateDir(place)
+    plan = make_plan("symmetric", ("left", "right"), {})
+    register_join("test", directory, plan)
+    run_stored(plan, random_script(1, inputs=("left", "right"), batches=6, end=False), directory)
+    result = runner.invoke(app, ["state", place])
+    assert result.exit_code == 0, result.output
+    assert "left" in result.output
