@@ -9,7 +9,7 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py benchmarks/semi_stream.py
+BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
 
 # The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
 # the newest one that has all of them (src/watersmeet/pipeline/connectors.py).
@@ -40,6 +40,10 @@ $(STAMP): pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.
 demo: $(STAMP) ## A tour of the five joins on a local Spark, with live progress (about two minutes)
 	@$(SPARK) $(BIN)/python examples/demo.py
 
+.PHONY: cluster-demo
+cluster-demo: $(STAMP) ## A join on a standalone cluster with its state in an S3 server, all on this machine
+	@$(SPARK) $(BIN)/python examples/cluster_demo.py
+
 ##@ Develop
 
 .PHONY: test
@@ -64,6 +68,7 @@ test-connectors: .venvs/$(CONNECTORS)/.setup-done ## Run the tests with Kafka, D
 .PHONY: soak
 soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in every family
 	@$(BIN)/python -m tests.faults.simulation --seeds $(or $(SEEDS),100000)
+	@$(BIN)/python -m tests.faults.store_simulation $$(($(or $(SEEDS),100000) / 10))
 	@$(SPARK) $(BIN)/python -m tests.faults.kills.harness --kills $(or $(KILLS),25)
 
 .PHONY: soak-load
