@@ -325,13 +325,16 @@ class BudgetedJoin(BinaryJoin):
         """The task that joins what an input has in memory with what the other one has on disk."""
         runs, pages = self.units.extent(1 - index, bucket)
         cost = md_cost(runs, pages, self.options.random_page_cost, self.options.sequential_page_cost)
-        return Task("md", bucket, index, float(self.expected.memory[index, bucket]) * self._match_probability(), cost)
+        # Of a semi or anti join all that is on disk may have left since its results were expected.
+        owed = float(self.expected.memory[index, bucket]) if pages else 0.0
+        return Task("md", bucket, index, owed * self._match_probability(), cost)
 
     def dd_task(self, bucket: int) -> Task:
         """The task that joins what both inputs have on disk."""
         left, right = (self.units.extent(index, bucket) for index in (0, 1))
         cost = dd_cost((left[0], right[0]), (left[1], right[1]), self.options.fan_in, self.options.random_page_cost)
-        return Task("dd", bucket, None, float(self.expected.disk[bucket]) * self._match_probability(), cost)
+        owed = float(self.expected.disk[bucket]) if left[1] and right[1] else 0.0
+        return Task("dd", bucket, None, owed * self._match_probability(), cost)
 
     def _match_probability(self) -> float:
         keys = self.options.distinct_keys  # of all partitions and buckets
