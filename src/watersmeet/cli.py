@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from watersmeet import __version__
 from watersmeet.errors import PlanError, WatersmeetError, extra
+from watersmeet.release import __version__
 
 if TYPE_CHECKING:
     from watersmeet.pipeline.config import LoadedPipeline
