@@ -50,6 +50,10 @@ cluster-demo: $(STAMP) ## A join on a standalone cluster with its state in an S3
 test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
 	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+.PHONY: coverage
+coverage: $(STAMP) ## Run all tests and print which lines they miss; fails below 90 % (the lab aside)
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term-missing $(ARGS)
+
 .venvs/%/.setup-done: pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.py
 	@PYTHON="$(PYTHON)" scripts/setup.sh .venvs/$* $*
 	@touch $@

@@ -19,7 +19,7 @@ from pathlib import Path
 import tour_page
 from pyspark.sql import SparkSession
 
-from watersmeet.pipeline import report
+from watersmeet.pipeline import plots, report
 from watersmeet.pipeline.config import LoadedPipeline, load
 from watersmeet.pipeline.display import make_display
 from watersmeet.pipeline.run import Outcome, run
@@ -77,9 +77,7 @@ def _visit(
     outcome: Outcome = run(loaded, session, display=make_display("auto", loaded.secrets.redact))
     seconds = time.monotonic() - started
     directory = StateDir(loaded.state_dir)
-    curves = report.save(
-        report.plot_metrics(report.history_of(directory), f"{operator} join"), home / f"{operator}.svg"
-    )
+    curves = plots.save(plots.plot_metrics(report.history_of(directory), f"{operator} join"), home / f"{operator}.svg")
     right = _is_right(operator, session, home)
     rows = sum(one.rows for one in outcome.snapshot.inputs)
     print(f"{outcome.snapshot.results:,} results: {'as' if right else 'NOT as'} Spark's batch join", flush=True)

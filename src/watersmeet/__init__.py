@@ -4,10 +4,9 @@ import watersmeet as wm
 joined = wm.progressive_join(left, right, on="order_id", state_dir="state/orders")
 """
 
-__version__ = "0.1.0"
-
 from watersmeet.pipeline.jars import connector_settings
 from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered
+from watersmeet.release import __version__
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark import patterns
 from watersmeet.spark.control import end_input
@@ -26,6 +25,7 @@ __all__ = [
     "OneToMany",
     "Ordered",
     "PunctuationRows",
+    "__version__",
     "connector_settings",
     "end_input",
     "error",

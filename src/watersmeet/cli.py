@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from watersmeet import __version__
-from watersmeet.errors import PlanError, WatersmeetError
+from watersmeet.errors import PlanError, WatersmeetError, extra
+from watersmeet.release import __version__
 
 if TYPE_CHECKING:
     from watersmeet.pipeline.config import LoadedPipeline
@@ -201,13 +201,17 @@ def state(directory: StateArgument, as_json: AsJson = False, plot: Plot = None, 
     with _exit_codes(verbose):
         from watersmeet.pipeline import report
 
+        if plot is not None:
+            with extra("plots", "watersmeet state --plot"):
+                from watersmeet.pipeline import plots
+
         found = report.find_state(directory)
         if as_json:
             _print_lines(report.state_rows(found))
         else:
             _console().print(report.state_table(found))
         if plot is not None:
-            _saved(report.save(report.plot_state(found), plot))
+            _saved(plots.save(plots.plot_state(found), plot))
 
 
 @app.command()
@@ -222,6 +226,10 @@ def metrics(
     with _exit_codes(verbose):
         from watersmeet.pipeline import report
 
+        if plot is not None:
+            with extra("plots", "watersmeet metrics --plot"):
+                from watersmeet.pipeline import plots
+
         found = report.find_state(directory)
         if as_json:
             rows = report.metrics_rows(found)
@@ -229,7 +237,7 @@ def metrics(
         else:
             _console().print(report.metrics_table(found, last))
         if plot is not None:
-            _saved(report.save(report.plot_metrics(report.history_of(found), directory), plot))
+            _saved(plots.save(plots.plot_metrics(report.history_of(found), directory), plot))
 
 
 @app.command()
@@ -258,7 +266,8 @@ def calibrate(
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(context: typer.Context) -> None:
     """Reproduce the experiments of the papers behind the joins."""
-    from watersmeet.lab.cli import app as lab_app  # only now: it draws figures, and the other commands need not wait
+    with _exit_codes(verbose=False), extra("lab", "watersmeet lab"):
+        from watersmeet.lab.cli import app as lab_app
 
     lab_app(args=context.args, prog_name="watersmeet lab")
 

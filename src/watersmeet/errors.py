@@ -19,6 +19,7 @@
       OverloadError            a stream is faster than the join's memory allows
       FanOutError              a batch would give more results than the join may build
       WorkerSetupError         a Spark worker cannot run the join
+      MissingExtraError        a package of an optional part is not installed
       RunFailedError           the query of a pipeline failed
 
 A message always says who complains, what was expected, what was found and what to do. What an error is about is also
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 _MARK = "watersmeet-error: "
 _ATTRIBUTES = ("option", "column", "input")
@@ -179,3 +181,21 @@ class OverloadError(WatersmeetError):
 
 class WorkerSetupError(WatersmeetError):
     """A Spark worker lacks something the join needs."""
+
+
+class MissingExtraError(WatersmeetError):
+    """A package of an optional part of Watersmeet is not installed."""
+
+
+@contextmanager
+def extra(name: str, who: str) -> Iterator[None]:
+    """Around imports that need an extra: a package that is missing becomes an error that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            who,
+            expected=f"the packages of watersmeet[{name}]",
+            found=f"no module {error.name}",
+            hint=f"Install them: pip install 'watersmeet[{name}]'.",
+        ) from error

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
+from watersmeet.errors import StateMismatchError
 from watersmeet.multiway.options import MultiwayOptions
 from watersmeet.plan.options import Options
 from watersmeet.progressive.options import ProgressiveOptions
@@ -172,6 +173,24 @@ def test_a_budget_of_many_inputs_may_come_and_go(spark: SparkSession, tmp_path: 
     for name in ("input_1", "input_2"):
         wm.end_input(streams.state, name)
     run(multiway(streams), tmp_path)
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(streams.answer)
+    assert not wm.read_state(spark, streams.state).count()
+
+
+def test_a_budget_with_buckets_may_be_taken_away(spark: SparkSession, tmp_path: Path) -> None:
+    """`buckets` is fixed for the state, so it stays when the budget goes."""
+    streams, spilled = Streams(spark, tmp_path), []
+    for options in ({}, {"memory": "1 kB"}, {}, {"memory": "1 kB"}):
+        streams.send()
+        run(punctuated(streams, buckets=4, **options), tmp_path)
+        spilled.append(wm.read_state(spark, streams.state).where("tier = 'spilled'").count())
+    assert not spilled[0]
+    assert spilled[1]
+    with pytest.raises(StateMismatchError, match="buckets"):
+        punctuated(streams)
+    for name in ("left", "right"):
+        wm.end_input(streams.state, name)
+    run(punctuated(streams, buckets=4), tmp_path)
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(streams.answer)
     assert not wm.read_state(spark, streams.state).count()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
 
 from watersmeet.lab.experiment import Findings, Panel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -31,10 +34,6 @@ HANDLE, LETTER = 0.6, 0.062  # inches of a legend's line with its margins, and o
 
 def draw(findings: Findings, title: str, path: Path) -> None:
     """Write `path`.png and `path`.svg."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from PIL import Image
-
     with mpl.rc_context(STYLE):
         panels = findings.panels
         columns = min(len(panels), 2 if len(panels) == 4 else COLUMNS)
@@ -76,8 +75,6 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 def _draw_surface(axes: Any, panel: Panel) -> None:
     """Height over two axes: x, and the places of the series."""
-    import numpy as np
-
     heights = np.array([series.y for series in panel.series.values()])
     across, along = np.meshgrid(next(iter(panel.series.values())).x, [float(name) for name in panel.series])
     axes.plot_surface(across, along, heights, cmap="viridis", edgecolor="white", linewidth=0.2)

@@ -60,10 +60,11 @@ class PunctuatedOptions(Options):
         return self
 
     def effective(self) -> dict[str, Any]:
-        """A purge that does not wait has no interval, and without a budget nothing is spilled."""
+        """A purge that does not wait has no interval, and without a budget nothing is spilled. Buckets count even so:
+        they are fixed for the state, and a budget may come and go."""
         unused = set() if self.purge == "batch" else {"purge_after"}
         if self.memory is None:
-            unused |= {"buckets", "idle_pages"}
+            unused.add("idle_pages")
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @property

@@ -67,7 +67,7 @@ def progressive_join(
             unmatched row is emitted once, as soon as it is certain that nothing can match it (here: when the
             other input has ended, see `end_input`).
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
-            be changed at a restart, but not added or taken away.
+            be changed, added and taken away at a restart.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
             `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`

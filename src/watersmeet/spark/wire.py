@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import reduce
 from operator import and_
@@ -30,7 +30,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-import watersmeet
 from watersmeet.columns.arrow import (
     HASH,
     Hashes,
@@ -47,6 +46,7 @@ from watersmeet.columns.spark_hash import key_of_hash
 from watersmeet.errors import WorkerSetupError
 from watersmeet.join.operator import Batch
 from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.release import __version__
 from watersmeet.spark.encoding import encoded, encoded_type
 from watersmeet.spark.schema import Source, is_hashable
 
@@ -114,7 +114,7 @@ class Job:
     plan: JoinPlan
     layout: Layout
     required: Sequence[bool]  # by output column, whether it is never null
-    release: str = field(default_factory=lambda: watersmeet.__version__)
+    release: str = __version__
 
     def to_json(self) -> str:
         """The job as text."""
@@ -132,11 +132,11 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """The job that `to_json` wrote; an error if another release did, whose jobs may look different."""
         raw = json.loads(text)
-        if watersmeet.__version__ != raw["release"]:
+        if __version__ != raw["release"]:
             raise WorkerSetupError(
                 f"the Spark worker running {sys.executable}",
                 expected=f"Watersmeet {raw['release']}, as on the driver",
-                found=f"Watersmeet {watersmeet.__version__}",
+                found=f"Watersmeet {__version__}",
                 hint="Install the same release on the driver and on all workers.",
             )
         return cls(**{**raw, "plan": JoinPlan.from_dict(raw["plan"]), "layout": Layout(**raw["layout"])})

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from watersmeet.cli import app
 from watersmeet.errors import CorruptStateError
 from watersmeet.pipeline.names import NAMES_FILE, InputNames, record_names, recorded_names
-from watersmeet.pipeline.report import history_of, plot_metrics
+from watersmeet.pipeline.plots import plot_metrics
+from watersmeet.pipeline.report import history_of
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join
 from watersmeet.testing.arrivals import make_plan, random_script

@@ -98,7 +98,7 @@ def test_an_unknown_option() -> None:
         (WindowOptions(window="1 s", on_overload="shrink", memory="1 MB"), ["shedding", "memory_split"], []),
         (MultiwayOptions(), ["driver", "max_results"], ["window", "lateness", "slices"]),
         (MultiwayOptions(driver="timestamp", window="1 s", time={"a": "t"}), ["window", "lateness", "slices"], []),
-        (PunctuatedOptions(), ["purge", "on_violation"], ["purge_after", "buckets", "idle_pages", "constraints"]),
+        (PunctuatedOptions(), ["purge", "on_violation", "buckets"], ["purge_after", "idle_pages", "constraints"]),
         (PunctuatedOptions(purge="batch", memory="9 MB"), ["purge_after", "buckets", "idle_pages"], []),
         (SemiStreamOptions(master="m", path="p"), ["policy", "switching_factor"], []),
         (SemiStreamOptions(master="m", path="p", policy="mesh"), ["policy"], ["switching_factor"]),

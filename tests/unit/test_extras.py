@@ -1,0 +1,83 @@
+"""What is optional is not imported unless it is asked for, and asked for without its packages it names the extra."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# No finder knows the package, as if it had not been installed.
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+A_JOIN = """
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import register_join
+from watersmeet.testing.arrivals import make_plan, random_script
+from watersmeet.testing.harness import run_stored
+directory = StateDir({folder!r})
+directory.create()
+plan = make_plan("symmetric", ("left", "right"), {{}})
+register_join("test", directory, plan)
+run_stored(plan, random_script(1, inputs=("left", "right"), batches=3, end=False), directory)
+"""
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def without_matplotlib(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command `watersmeet` where matplotlib is not installed."""
+    return run(f"{WITHOUT}\nfrom watersmeet.cli import app\napp({list(arguments)!r})")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a join that ran where matplotlib is not installed."""
+    folder = tmp_path_factory.mktemp("state")
+    done = run(f"{WITHOUT}\nimport watersmeet\n{A_JOIN.format(folder=str(folder))}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_joins_and_commands_import_no_matplotlib(tmp_path: Path) -> None:
+    script = f"""
+import sys
+import watersmeet
+import watersmeet.cli, watersmeet.engine.registry, watersmeet.pipeline.report, watersmeet.pipeline.run
+{A_JOIN.format(folder=str(tmp_path))}
+print([name for name in sys.modules if name.startswith(("matplotlib", "PIL"))])
+"""
+    done = run(script)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("command", ["state", "metrics"])
+def test_tables_need_no_extra_and_pictures_name_theirs(state: Path, command: str, tmp_path: Path) -> None:
+    shown = without_matplotlib(command, str(state))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "left" in shown.stdout
+    picture = tmp_path / "picture.png"
+    refused = without_matplotlib(command, str(state), "--plot", str(picture))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"watersmeet {command} --plot: expected the packages of watersmeet[plots], found no module matplotlib. "
+        "Install them: pip install 'watersmeet[plots]'.\n"
+    )
+    assert not picture.exists()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["run", "rpj/fig2", "--scale", "tiny"], ["report"]])
+def test_the_lab_names_its_extra_before_it_runs_anything(arguments: list[str]) -> None:
+    refused = without_matplotlib("lab", *arguments)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "watersmeet lab: expected the packages of watersmeet[lab], found no module matplotlib. "
+        "Install them: pip install 'watersmeet[lab]'.\n"
+    )
