@@ -99,7 +99,7 @@ FAMILIES = {
         window,
         WindowOptions,
         {},
-        {"algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB"},
+        {"algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB", "idle_timeout": "1 h"},
     ),
     "multiway": Family(
         multiway,
