@@ -44,7 +44,7 @@ SQUEEZED = [
     named("window-disk", memory=PAGE_BYTES),
     named("punctuated, spilling", memory=PAGE_BYTES),
     named("punctuated, quota and spilling", memory=PAGE_BYTES),
-    *(named(f"semi_stream-{policy}-overload", memory=PAGE_BYTES) for policy in ("aligned", "ssbj", "mesh")),
+    *(named(f"semi_stream-{policy}-inner, overload", memory=PAGE_BYTES) for policy in ("aligned", "ssbj", "mesh")),
     named("symmetric"),
     named("mjoin output_size 3"),
 ]

@@ -235,7 +235,7 @@ def test_a_worker_without_watersmeet() -> None:
         "try: next(run(iter([])))\n"
         "except ImportError as error: print(error, *error.__notes__, sep='\\n')\n"
     )
-    sent = cloudpickle.dumps(task_function('{"who": "window_join"}'))
+    sent = cloudpickle.dumps(task_function('{"who": "window_join"}', {}))
     done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True)
     sentence, line = done.stdout.decode().strip().splitlines()
     error = find_error(line)

@@ -206,7 +206,9 @@ def test_prepare_master_raises_the_error_of_its_task(trial: Trial, monkeypatch: 
     """A directory that the driver can write and that is gone when the tasks come to it."""
     from watersmeet.spark import master
 
-    def task(who: str, text: str) -> Any:
+    def task(*arguments: Any) -> Any:
+        who = arguments[0]
+
         def write(batches: Any) -> Any:
             from watersmeet.errors import CorruptStateError
             from watersmeet.spark.failure import reported

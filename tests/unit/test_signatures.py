@@ -21,7 +21,7 @@ EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 # What connects a join, by the names that its function has for it.
 WIRING = {
     "left", "right", "on", "state_dir", "partitions", "inputs", "names", "time", "punctuations", "stream", "master",
-    "idle", "how",
+    "idle", "how", "storage_options", "cache", "cache_dir",
 }  # fmt: skip
 # Given as None, they are left to `goal`.
 LEFT_OPEN = {("punctuated_join", "purge"), ("punctuated_join", "scheduling")}

@@ -71,7 +71,7 @@ def test_files_of_this_session_are_not_checked_again(tmp_path: Path) -> None:
     options = ProgressiveOptions(memory_rows=12, flush_share=0.1)
     plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
     for number, arrival in enumerate(SCRIPT[:3]):
-        rows_of(run_batch(plan, StateDir(tmp_path), 0, batch_of(plan, number, arrival), session="one"))
+        rows_of(run_batch(plan, StateDir(tmp_path), 0, batch_of(plan, number, arrival), run_id="one"))
     runs = PartitionStore(StateDir(tmp_path), 0).manifest(2).runs
     assert {run.tier for run in runs} == {"resident", "spilled"}
     assert {run.verified for run in runs} == {"one"}
