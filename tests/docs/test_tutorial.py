@@ -51,7 +51,7 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in blocks(page):
         match block.language:
             case "sh":
-                assert block.text == "pip install watersmeet\n"  # all that is not run here
+                assert block.text == "pip install 'watersmeet[plots]'\n"  # all that is not run here
             case "json" | "yaml":
                 write(block.title, block.text)
             case "console":
