@@ -9,7 +9,7 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
+BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
 
 # The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
 # the newest one that has all of them (src/watersmeet/pipeline/connectors.py).

@@ -12,7 +12,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,20 +130,58 @@ def run_to_end(
         query.stop()
     run = Run(name)
     for progress in query.recentProgress:
+        row = progress["observedMetrics"].get("answer")
+        values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
+        for key, value in values.items():  # also of a batch without rows, in which Spark evicts and emits what is left
+            run.answer[key] = run.answer.get(key, 0) + int(value or 0)
         if not progress["numInputRows"]:
             continue
         run.seconds.append(progress["durationMs"]["triggerExecution"] / 1000)
         run.rows.append(int(progress["numInputRows"]))
-        row = progress["observedMetrics"].get("answer")
-        values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
-        for key, value in values.items():
-            run.answer[key] = run.answer.get(key, 0) + int(value or 0)
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
             held = sum(int(operator["numRowsTotal"]) for operator in run.extra["state"])
             run.extra.setdefault("state_rows", []).append(held)
     run.extra["finished"] = bool(done)
     return run
+
+
+def in_turns(engines: Mapping[str, Callable[[int], Run]], warm_ups: int, repeats: int) -> dict[str, Run]:
+    """Run every engine once per turn. The first turns are for the JVM, which still compiles; of the others the run with
+    the median of the steady speeds counts."""
+    turns: dict[str, list[Run]] = {name: [] for name in engines}
+    for turn in range(warm_ups + repeats):
+        for name, engine in engines.items():
+            turns[name].append(engine(turn))
+    chosen = {}
+    for name, some in turns.items():
+        chosen[name] = sorted(some[warm_ups:], key=Run.steady)[repeats // 2]
+        chosen[name].extra["steady_of_all_turns"] = [round(run.steady()) for run in some]
+    return chosen
+
+
+def compare(title: str, runs: Mapping[str, Run]) -> dict[str, float]:
+    """Print a table of runs; returns how many times as fast as each other run the first one is, when steady."""
+    ours = next(iter(runs.values()))
+    table(
+        title,
+        ["engine", "rows/s", "steady rows/s", "ours over it", "first batch s", "last batch s"],
+        [
+            (name, round(r.rows_per_second), round(r.steady()), ours.steady() / r.steady(), r.seconds[0], r.seconds[-1])
+            for name, r in runs.items()
+        ],
+    )
+    return {
+        f"ratio_vs_{name.removeprefix('spark_')}": round(ours.steady() / run.steady(), 2)
+        for name, run in runs.items()
+        if run is not ours
+    }
+
+
+def use_store(session: SparkSession, store: str) -> None:
+    """Which state store Spark's own joins use from now on; RocksDB with its faster way of writing checkpoints."""
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", store)
+    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
 
 
 def check(run: Run, expected: dict[str, int]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 import harness as h
 import pyarrow as pa
@@ -28,6 +29,20 @@ def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+def write_inputs(spark: h.SparkSession, folder: Path, rows: int) -> None:
+    """So many rows per input, with half as many keys, in a file for each micro-batch."""
+    for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
+        frame = spark.range(rows).select(
+            F.col("id").alias("seq"), h.seeded("k", seed, rows // 2), F.col("id").alias(value)
+        )
+        h.write_input(frame, folder / name, BATCHES, span=rows)
+
+
+def streams(spark: h.SparkSession, folder: Path) -> tuple[h.DataFrame, h.DataFrame]:
+    """Both inputs, a file of each in a micro-batch."""
+    return h.stream(spark, folder / "left", "k long, a long"), h.stream(spark, folder / "right", "k long, b long")
+
+
 def main() -> None:
     """Run all engines, check, print, save."""
     parser = argparse.ArgumentParser()
@@ -35,24 +50,13 @@ def main() -> None:
     parser.add_argument("--skip-rocksdb", action="store_true")
     parser.add_argument("--only", nargs="*", help="engines to run")
     arguments = parser.parse_args()
-    rows, domain = arguments.rows, arguments.rows // 2
+    rows = arguments.rows
     spark = wm.local_session("stream_stream", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
     columns = ["k", "a", "b"]
     with h.scratch() as folder:
-        for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
-            frame = spark.range(rows).select(
-                F.col("id").alias("seq"), h.seeded("k", seed, domain), F.col("id").alias(value)
-            )
-            h.write_input(frame, folder / name, BATCHES, span=rows)
+        write_inputs(spark, folder, rows)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
         expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
-
-        def inputs() -> tuple[h.DataFrame, h.DataFrame]:
-            return h.stream(spark, folder / "left", "k long, a long"), h.stream(
-                spark, folder / "right", "k long, b long"
-            )
-
-        runs: dict[str, h.Run] = {}
 
         def measure(
             name: str, frame: h.DataFrame, answer: dict[str, int] | None, shown: list[str], turn: int = 0
@@ -66,42 +70,26 @@ def main() -> None:
         wanted = arguments.only or ["watersmeet", "echo", "spark_default", "spark_rocksdb"]
         if arguments.skip_rocksdb:
             wanted.remove("spark_rocksdb")
-        left, right = inputs()
+        left, right = streams(spark, folder)
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
         echoed = both.repartition(2, "k").mapInArrow(echo, "k long, v long")
         del environment["ECHO"]
-        turns: dict[str, list[h.Run]] = {name: [] for name in ("watersmeet", "echo") if name in wanted}
-        for turn in range(REPEATS + 1):
-            if "watersmeet" in turns:
-                joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"state-{turn}"))
-                turns["watersmeet"].append(measure("watersmeet", joined, expected, columns, turn))
-            if "echo" in turns:
-                turns["echo"].append(measure("echo", echoed, None, ["k", "v"], turn))
-        for name, some in turns.items():
-            runs[name] = sorted(some[1:], key=h.Run.steady)[REPEATS // 2]
-            runs[name].extra["steady_of_all_turns"] = [round(run.steady()) for run in some]
+
+        def watersmeet(turn: int) -> h.Run:
+            joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"state-{turn}"))
+            return measure("watersmeet", joined, expected, columns, turn)
+
+        engines = {"watersmeet": watersmeet, "echo": lambda turn: measure("echo", echoed, None, ["k", "v"], turn)}
+        runs = h.in_turns({name: engine for name, engine in engines.items() if name in wanted}, 1, REPEATS)
         for name, store in (("spark_default", h.DEFAULT_STORE), ("spark_rocksdb", h.ROCKSDB_STORE)):
             if name in wanted:
-                spark.conf.set("spark.sql.streaming.stateStore.providerClass", store)
-                spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+                h.use_store(spark, store)
                 runs[name] = measure(name, left.join(right, "k"), expected, columns)
 
-    ours = runs["watersmeet"] if "watersmeet" in runs else next(iter(runs.values()))
-    ratios = {
-        f"ratio_vs_{name.removeprefix('spark_')}": round(ours.steady() / run.steady(), 2)
-        for name, run in runs.items()
-        if run is not ours
-    }
-    h.table(
-        f"stream-stream join, {2 * rows:,} rows, {expected['count']:,} results",
-        ["engine", "rows/s", "steady rows/s", "ours over it", "first batch s", "last batch s"],
-        [
-            (name, round(r.rows_per_second), round(r.steady()), ours.steady() / r.steady(), r.seconds[0], r.seconds[-1])
-            for name, r in runs.items()
-        ],
-    )
+    ratios = h.compare(f"stream-stream join, {2 * rows:,} rows, {expected['count']:,} results", runs)
+    ours = next(iter(runs.values()))
     result = {
         **ratios,
         "flatness": round(h.flatness(ours.seconds), 3),

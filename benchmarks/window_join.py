@@ -11,6 +11,8 @@ next `TURNS` the median counts. Spark's take four times as long and more, and ar
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 import harness as h
 from pyspark.sql import functions as F
@@ -19,7 +21,47 @@ import watersmeet as wm
 
 BATCHES, SECONDS, WINDOW, LATENESS, DISORDER = 20, 1000, 100, 10, 5
 WARM_UPS, TURNS = 4, 3
+STORES = {"spark_default": h.DEFAULT_STORE, "spark_rocksdb": h.ROCKSDB_STORE}
 NEAR = f"rk = k AND r_ts BETWEEN l_ts - INTERVAL {WINDOW} SECONDS AND l_ts + INTERVAL {WINDOW} SECONDS"
+
+
+def write_inputs(spark: h.SparkSession, folder: Path, rows: int) -> None:
+    """So many rows per input, with a tenth as many keys, in a file for each micro-batch."""
+    for name, key, value, time, seed in (("left", "k", "a", "l_ts", 1), ("right", "rk", "b", "r_ts", 2)):
+        moment = F.col("id") * (SECONDS * 1_000_000 // rows) - h.seeded("x", seed + 10, DISORDER * 1_000_000)
+        frame = spark.range(rows).select(
+            F.col("id").alias("seq"),
+            h.seeded(key, seed, rows // 10),
+            F.col("id").alias(value),
+            F.timestamp_micros(moment + F.lit(1_700_000_000_000_000)).alias(time),
+        )
+        h.write_input(frame, folder / name, BATCHES, span=rows)
+
+
+def streams(spark: h.SparkSession, folder: Path) -> tuple[h.DataFrame, h.DataFrame]:
+    """Both inputs, a file of each in a micro-batch."""
+    left = h.stream(spark, folder / "left", "k long, a long, l_ts timestamp")
+    return left, h.stream(spark, folder / "right", "rk long, b long, r_ts timestamp")
+
+
+def watersmeet(left: h.DataFrame, right: h.DataFrame, state: Path, **more: Any) -> h.DataFrame:
+    """Watersmeet's join."""
+    return wm.window_join(
+        left,
+        right,
+        on=[("k", "rk")],
+        time=("l_ts", "r_ts"),
+        window=f"{WINDOW} s",
+        lateness=f"{LATENESS} s",
+        state_dir=str(state),
+        **more,
+    )
+
+
+def sparks(left: h.DataFrame, right: h.DataFrame, how: str = "inner") -> h.DataFrame:
+    """Spark's own join."""
+    delay = f"{LATENESS} seconds"
+    return left.withWatermark("l_ts", delay).join(right.withWatermark("r_ts", delay), F.expr(NEAR), how)
 
 
 def main() -> None:
@@ -29,23 +71,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="engines to run")
     arguments = parser.parse_args()
     rows, columns = arguments.rows, ["k", "a", "b"]
-    wanted = arguments.only or ["watersmeet", "spark_default", "spark_rocksdb"]
+    wanted = arguments.only or ["watersmeet", *STORES]
     spark = wm.local_session("window_join", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
     with h.scratch() as folder:
-        for name, key, value, time, seed in (("left", "k", "a", "l_ts", 1), ("right", "rk", "b", "r_ts", 2)):
-            moment = F.col("id") * (SECONDS * 1_000_000 // rows) - h.seeded("x", seed + 10, DISORDER * 1_000_000)
-            frame = spark.range(rows).select(
-                F.col("id").alias("seq"),
-                h.seeded(key, seed, rows // 10),
-                F.col("id").alias(value),
-                F.timestamp_micros(moment + F.lit(1_700_000_000_000_000)).alias(time),
-            )
-            h.write_input(frame, folder / name, BATCHES, span=rows)
+        write_inputs(spark, folder, rows)
         left_batch, right_batch = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
         expected = h.batch_answer(left_batch.join(right_batch, F.expr(NEAR)), columns)
-        left = h.stream(spark, folder / "left", "k long, a long, l_ts timestamp")
-        right = h.stream(spark, folder / "right", "rk long, b long, r_ts timestamp")
-        runs: dict[str, h.Run] = {}
+        left, right = streams(spark, folder)
 
         def measure(name: str, frame: h.DataFrame, turn: int = 0) -> h.Run:
             run = h.run_to_end(f"{name}-{turn}", frame, folder, columns)
@@ -53,48 +85,20 @@ def main() -> None:
             h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; {[round(s, 2) for s in run.seconds]}")
             return run
 
-        turns = []
-        for turn in range(WARM_UPS + TURNS if "watersmeet" in wanted else 0):
-            joined = wm.window_join(
-                left,
-                right,
-                on=[("k", "rk")],
-                time=("l_ts", "r_ts"),
-                window=f"{WINDOW} s",
-                lateness=f"{LATENESS} s",
-                state_dir=str(folder / f"state-{turn}"),
-            )
-            turns.append(measure("watersmeet", joined, turn))
-        if turns:
-            runs["watersmeet"] = sorted(turns[WARM_UPS:], key=h.Run.steady)[TURNS // 2]
-            runs["watersmeet"].extra["steady_of_all_turns"] = [round(run.steady()) for run in turns]
-        bounded = left.withWatermark("l_ts", f"{LATENESS} seconds").join(
-            right.withWatermark("r_ts", f"{LATENESS} seconds"), F.expr(NEAR)
-        )
-        spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        stores = {"spark_default": h.DEFAULT_STORE, "spark_rocksdb": h.ROCKSDB_STORE}
-        rivals = [name for name in stores if name in wanted]
-        for turn, name in enumerate([*rivals[:1], *rivals]):  # the first one twice, to warm up
-            spark.conf.set("spark.sql.streaming.stateStore.providerClass", stores[name])
-            runs[name] = measure(name, bounded, turn)
+        def ours(turn: int) -> h.Run:
+            return measure("watersmeet", watersmeet(left, right, folder / f"state-{turn}"), turn)
 
-    ours = next(iter(runs.values()))
-    h.table(
-        f"window join, {2 * rows:,} rows, windows of {WINDOW / SECONDS:.0%}, {expected['count']:,} results",
-        ["engine", "rows/s", "steady rows/s", "ours over it", "first batch s", "last batch s"],
-        [
-            (name, round(r.rows_per_second), round(r.steady()), ours.steady() / r.steady(), r.seconds[0], r.seconds[-1])
-            for name, r in runs.items()
-        ],
-    )
-    ratios = {
-        f"ratio_vs_{name.removeprefix('spark_')}": round(ours.steady() / run.steady(), 2)
-        for name, run in runs.items()
-        if run is not ours
-    }
+        runs = h.in_turns({"watersmeet": ours} if "watersmeet" in wanted else {}, WARM_UPS, TURNS)
+        rivals = [name for name in STORES if name in wanted]
+        for turn, name in enumerate([*rivals[:1], *rivals]):  # the first one twice, to warm up
+            h.use_store(spark, STORES[name])
+            runs[name] = measure(name, sparks(left, right), turn)
+
+    title = f"window join, {2 * rows:,} rows, windows of {WINDOW / SECONDS:.0%}, {expected['count']:,} results"
+    ratios = h.compare(title, runs)
     h.console.print(ratios)
     if not arguments.only and rows == 2_000_000:
-        result = {**ratios, "flatness": round(h.flatness(ours.seconds), 3)}
+        result = {**ratios, "flatness": round(h.flatness(next(iter(runs.values())).seconds), 3)}
         h.save("window_join", {**result, "runs": {name: run.as_dict() for name, run in runs.items()}})
 
 
