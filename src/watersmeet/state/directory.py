@@ -29,6 +29,7 @@ from watersmeet.storage.uri import is_local
 
 JOIN_FILE = "join.json"
 CONTROL = "control"
+WRITE_BYTES = 1 << 16
 PACK = ".pack"  # what the name of a file ends with that holds several, one after the other
 # What `os.link` says on a file system that has no hard links.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -276,7 +277,9 @@ class ArrowWriter:
         self._sink = _ChecksummedSink(stream.write)
         # Pages are small and other tasks have the other cores: handing columns to threads costs more than it saves.
         options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, "w"), schema, options=options)
+        # A page of a few rows is written in a dozen pieces, each a call into Python: gather them.
+        self._gathered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), WRITE_BYTES)
+        self._writer = pa.ipc.new_file(self._gathered, schema, options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a record batch."""
@@ -289,6 +292,7 @@ class ArrowWriter:
         """Complete the file; returns its length and checksum."""
         try:
             self._writer.close()
+            self._gathered.flush()
             self._stream.close()
         except OSError as error:
             raise unwritable(self._path, error) from error

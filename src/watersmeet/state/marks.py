@@ -76,10 +76,12 @@ class Marks:
 
         `hashes` are those of the part, `base` is the number of its first row in the run.
         """
-        if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
-            rows = np.unique(rows)
+        # Rows that are marked go first: matches of one batch name the same rows again and again.
         if run.id in self._counts:
             rows = rows[~self.test(run, rows + base)]
+        if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
+            rows = np.sort(rows)
+            rows = rows[np.concatenate(([True], rows[1:] > rows[:-1]))]
         if not len(rows):
             return rows
         pieces = self._fresh.setdefault(run.id, [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Extent:
     manifest_bytes: int
     runs: int
     counters: Mapping[str, float]
+    seconds: float  # of CPU that the batch took
 
 
 LONG_RUNS = {
@@ -91,16 +93,18 @@ LONG_RUNS = {
 
 
 def long_run(case: LongRun, folder: str, batches: int) -> Iterator[Extent]:
-    """Run batch after batch over a state directory; what is there after each."""
+    """Run batch after batch over a state directory; what is there after each, and the CPU time it took."""
     plan, directory = case.plan(f"{folder}/master"), StateDir(f"{folder}/state")
     store = PartitionStore(directory, 0)
     for number in range(batches):
-        for _ in run_batch(plan, directory, 0, case.batch(plan, number)):
+        batch, started = case.batch(plan, number), process_time()
+        for _ in run_batch(plan, directory, 0, batch):
             pass
-        yield extent(directory, store, store.manifest(number))
+        seconds = process_time() - started
+        yield extent(directory, store, store.manifest(number), seconds)
 
 
-def extent(directory: StateDir, store: PartitionStore, manifest: Manifest) -> Extent:
+def extent(directory: StateDir, store: PartitionStore, manifest: Manifest, seconds: float) -> Extent:
     """What a version and its neighbours take."""
     counters = manifest.history[-1]["counters"]
-    return Extent(len(directory.list(store.folder)), len(manifest.to_bytes()), len(manifest.runs), counters)
+    return Extent(len(directory.list(store.folder)), len(manifest.to_bytes()), len(manifest.runs), counters, seconds)
