@@ -64,7 +64,13 @@ def measure(session: SparkSession, folder: Path, millions: int, args: argparse.N
     runs = {}
 
     joined = wm.semi_stream_join(
-        source, folder / "master", "part_id", folder / "state", max_delay=args.max_delay, memory="64 MB", idle="sleep"
+        source,
+        folder / "master",
+        "part_id",
+        state_dir=folder / "state",
+        max_delay=args.max_delay,
+        memory="64 MB",
+        idle="sleep",
     )
     ours = harness.run_to_end("ours", joined, folder, COLUMNS)
     wm.end_input(folder / "state", "stream")

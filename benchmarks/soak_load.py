@@ -120,7 +120,9 @@ def run(minutes: float) -> dict[str, Any]:
         feeder = Feeder(folder)
         left, right = (stream(session, folder, side) for side in ("left", "right"))
         times = ("left_at", "right_at")
-        joined = wm.window_join(left, right, "k", folder / "state", window=WINDOW, time=times, lateness=WINDOW)
+        joined = wm.window_join(
+            left, right, "k", state_dir=folder / "state", window=WINDOW, time=times, lateness=WINDOW
+        )
         counted = joined.observe("answer", F.count(F.lit(1)).alias("rows"))
         writer = counted.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.trigger(processingTime="1 second").start()

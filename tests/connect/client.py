@@ -38,26 +38,26 @@ def main(remote: str, folder: Path) -> None:
         return folder / f"{name}-state"
 
     joins: dict[str, tuple[Callable[[Path], DataFrame], DataFrame]] = {
-        "progressive": (lambda at: wm.progressive_join(left, right, "k", at), inner),
-        "budget": (lambda at: wm.progressive_join(left, right, "k", at, memory="64 MB", partitions=2), inner),
+        "progressive": (lambda at: wm.progressive_join(left, right, "k", state_dir=at), inner),
+        "budget": (lambda at: wm.progressive_join(left, right, "k", state_dir=at, memory="64 MB", partitions=2), inner),
         "window": (
             lambda at: wm.window_join(
-                left.withWatermark("at", "5 seconds"), right.withColumn("x", right.b), "k", at,
+                left.withWatermark("at", "5 seconds"), right.withColumn("x", right.b), "k", state_dir=at,
                 window="1 h", time=("at", "bt"),
             ).drop("x"),
             inner,
         ),
-        "shed": (lambda at: wm.window_join(left, right, "k", at, window="1 h", on_overload="shed"), inner),
+        "shed": (lambda at: wm.window_join(left, right, "k", state_dir=at, window="1 h", on_overload="shed"), inner),
         "redeclared": (
-            lambda at: wm.progressive_join(left.withWatermark("at", "5 seconds"), right, "k", at).withWatermark(
-                "at", "1 hour"
-            ),
+            lambda at: wm.progressive_join(
+                left.withWatermark("at", "5 seconds"), right, "k", state_dir=at
+            ).withWatermark("at", "1 hour"),
             inner,
         ),
-        "multiway": (lambda at: wm.multiway_join({"left": left, "right": right}, "k", at), inner),
-        "punctuated": (lambda at: wm.punctuated_join(left, right, "k", at), inner),
+        "multiway": (lambda at: wm.multiway_join({"left": left, "right": right}, "k", state_dir=at), inner),
+        "punctuated": (lambda at: wm.punctuated_join(left, right, "k", state_dir=at), inner),
         "semi_stream": (
-            lambda at: wm.semi_stream_join(left, folder / "master", "k", at, how="left", max_delay=1),
+            lambda at: wm.semi_stream_join(left, folder / "master", "k", state_dir=at, how="left", max_delay=1),
             all_left.join(all_right, "k", "left"),
         ),
     }  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_table_as_master_and_its_newest_snapshot(spark: SparkSession, tmp_path
         sales.append(spark.range(first, first + 60).selectExpr("id % 120 AS part", "id AS sale"))
 
     def read() -> None:
-        frame = wm.semi_stream_join(sales.stream, path, "part", state, max_delay=2, idle="sleep")
+        frame = wm.semi_stream_join(sales.stream, path, "part", state_dir=state, max_delay=2, idle="sleep")
         run(frame.writeStream.format("parquet").option("path", str(tmp_path / "out")), tmp_path)
 
     sell(0)

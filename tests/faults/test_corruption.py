@@ -409,7 +409,7 @@ def test_a_damaged_control_marker_fails_the_batch(spark: SparkSession, tmp_path:
     left, right = (
         spark.readStream.schema(f"k long, {side} long").parquet(str(tmp_path / side)) for side in ("left", "right")
     )
-    joined = wm.progressive_join(left, right, "k", tmp_path / "state")
+    joined = wm.progressive_join(left, right, "k", state_dir=tmp_path / "state")
     wm.end_input(tmp_path / "state", "left")
     (marker,) = (tmp_path / "state" / "control").glob("*.json")
     content = marker.read_bytes()

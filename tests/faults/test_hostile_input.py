@@ -184,7 +184,7 @@ def test_500_columns_with_hostile_names_on_spark(spark: SparkSession, tmp_path: 
     schema = T.StructType([T.StructField(KEY, T.LongType()), *(T.StructField(name, T.StringType()) for name in NAMES)])
     left = spark.readStream.schema(schema).parquet(str(tmp_path / "wide"))
     right = spark.readStream.schema(T.StructType(schema.fields[:1])).parquet(str(tmp_path / "bare"))
-    writer = wm.progressive_join(left, right, KEY, tmp_path / "state").writeStream.format("parquet")
+    writer = wm.progressive_join(left, right, KEY, state_dir=tmp_path / "state").writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).option("path", str(tmp_path / "out"))
     writer.trigger(availableNow=True).start().awaitTermination()
     partners = Counter(bare[KEY])

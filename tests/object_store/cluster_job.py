@@ -58,20 +58,20 @@ def build(family: str, session: SparkSession, folder: Path, server: Server) -> D
     state = state_of(family)
     if family == "progressive":
         return wm.progressive_join(
-            a, b, "k", state, memory="16 KB", page_rows=32, buckets=3, idle_pages=8, cache_dir=CACHE
+            a, b, "k", state_dir=state, memory="16 KB", page_rows=32, buckets=3, idle_pages=8, cache_dir=CACHE
         )
     if family == "window":  # the only one that is told how to reach the store; the others find it out
         return wm.window_join(
-            a, b, "k", state, window="60 s", time=("a_time", "b_time"), lateness="1 h", memory="16 KB",
+            a, b, "k", state_dir=state, window="60 s", time=("a_time", "b_time"), lateness="1 h", memory="16 KB",
             storage_options=server.options, cache="100 MB", cache_dir=CACHE,
         )  # fmt: skip
     if family == "multiway":
-        return wm.multiway_join({"a": a, "b": b, "c": c}, "k", state, cache_dir=CACHE)
+        return wm.multiway_join({"a": a, "b": b, "c": c}, "k", state_dir=state, cache_dir=CACHE)
     if family == "punctuated":
-        return wm.punctuated_join(a, b, "k", state, memory="16 KB", buckets=4, cache_dir=CACHE)
+        return wm.punctuated_join(a, b, "k", state_dir=state, memory="16 KB", buckets=4, cache_dir=CACHE)
     master = "s3://lake/master"
     wm.prepare_master(session.read.parquet(str(folder / "b")), on="k", path=master, chunk_rows=50)
-    return wm.semi_stream_join(a, master, "k", state, memory="16 KB", max_delay=3, cache_dir=CACHE)
+    return wm.semi_stream_join(a, master, "k", state_dir=state, memory="16 KB", max_delay=3, cache_dir=CACHE)
 
 
 def start(family: str, joined: DataFrame, folder: Path) -> StreamingQuery:

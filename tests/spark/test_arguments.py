@@ -163,7 +163,7 @@ def test_names_with_every_character(spark: SparkSession, good: Calls, tmp_path: 
         left.withColumn("e`nd", F.lit(False)),
         right,
         "k`.",
-        tmp_path,
+        state_dir=tmp_path,
         propagate=odd,
         punctuations={
             "left": wm.PunctuationRows("e`nd"),

@@ -43,7 +43,7 @@ class Streams:
         return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder / side))
 
     def joined(self, **options: Any) -> DataFrame:
-        return wm.progressive_join(self.read("l"), self.read("r"), "k", self.state, **options)
+        return wm.progressive_join(self.read("l"), self.read("r"), "k", state_dir=self.state, **options)
 
     def start(self, joined: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
         """A query into the parquet sink."""
@@ -212,7 +212,7 @@ def test_a_query_that_goes_on_and_other_sinks(streams: Streams) -> None:
     streams.start(once=True).awaitTermination()
     assert streams.output() == streams.answer()
 
-    noop = wm.progressive_join(streams.read("l"), streams.read("r"), "k", streams.folder / "noop")
+    noop = wm.progressive_join(streams.read("l"), streams.read("r"), "k", state_dir=streams.folder / "noop")
     noop.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
     metrics = wm.read_metrics(streams.spark, streams.folder / "noop")
     assert metrics.agg(F.sum("rows_out")).first()[0] == streams.answer().total()
@@ -223,7 +223,7 @@ def test_state_in_another_place_relative_to_the_driver(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     streams.arrive(rows=10)
-    joined = wm.progressive_join(streams.read("l"), streams.read("r"), "k", "relative")
+    joined = wm.progressive_join(streams.read("l"), streams.read("r"), "k", state_dir="relative")
     monkeypatch.chdir("/")  # the workers' folder is their own affair
     streams.start(joined).awaitTermination()
     assert streams.output() == streams.answer()

@@ -47,22 +47,30 @@ Build = Callable[..., DataFrame]
 
 
 def progressive(streams: Streams, **options: Any) -> DataFrame:
-    return wm.progressive_join(streams.left.stream, streams.right.stream, "k", streams.state, **options)
+    return wm.progressive_join(streams.left.stream, streams.right.stream, "k", state_dir=streams.state, **options)
 
 
 def window(streams: Streams, **options: Any) -> DataFrame:
     return wm.window_join(
-        streams.left.stream, streams.right.stream, "k", streams.state, window="1 h", time=("at", "bt"), **options
+        streams.left.stream,
+        streams.right.stream,
+        "k",
+        state_dir=streams.state,
+        window="1 h",
+        time=("at", "bt"),
+        **options,
     )
 
 
 def multiway(streams: Streams, **options: Any) -> DataFrame:
-    return wm.multiway_join([streams.left.stream, streams.right.stream], "k", streams.state, **options)
+    return wm.multiway_join([streams.left.stream, streams.right.stream], "k", state_dir=streams.state, **options)
 
 
 def punctuated(streams: Streams, **options: Any) -> DataFrame:
     one = [wm.OneToMany(one="left")]
-    return wm.punctuated_join(streams.left.stream, streams.right.stream, "k", streams.state, constraints=one, **options)
+    return wm.punctuated_join(
+        streams.left.stream, streams.right.stream, "k", state_dir=streams.state, constraints=one, **options
+    )
 
 
 def semi_stream(streams: Streams, **options: Any) -> DataFrame:
@@ -71,7 +79,7 @@ def semi_stream(streams: Streams, **options: Any) -> DataFrame:
         ids = streams.spark.range(240)
         table = ids.selectExpr("id % 120 as k", "concat(id div 60, '-', id) as b")
         wm.prepare_master(table, "k", path, partitions=2, chunk_rows=20)
-    return wm.semi_stream_join(streams.left.stream, path, "k", streams.state, **options)
+    return wm.semi_stream_join(streams.left.stream, path, "k", state_dir=streams.state, **options)
 
 
 @dataclass

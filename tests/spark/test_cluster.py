@@ -45,7 +45,7 @@ def test_failing_tasks_on_two_executors_leave_the_same_answer_and_state(spark: S
         spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / side))
         for side, frame in (("l", left), ("r", right))
     ]
-    quiet = wm.progressive_join(*streams, "k", tmp_path / "quiet")
+    quiet = wm.progressive_join(*streams, "k", state_dir=tmp_path / "quiet")
     quiet.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
     states = [newest_manifests(StateDir(tmp_path / name)) for name in ("state", "quiet")]
     assert [(m.version, m.repeats) for m in states[0]] == [(batches - 1, 0)] * 2

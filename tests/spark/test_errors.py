@@ -62,10 +62,10 @@ def test_every_join_refuses_keys_with_a_collation(
     plain, collated = (source(f"collate(string(id), '{name}') as k") for name in ("UTF8_BINARY", "UTF8_LCASE"))
     table = spark.range(1).selectExpr("collate('A', 'UNICODE_CI') as k", "id as name")
     joins: list[Callable[[], object]] = [
-        lambda: wm.progressive_join(plain, collated, "k", state),
-        lambda: wm.punctuated_join(collated, plain, "k", state, constraints=[wm.Ordered("left")]),
-        lambda: wm.window_join(collated, collated, "k", state, window="1 s"),
-        lambda: wm.multiway_join([plain, plain, collated], "k", state),
+        lambda: wm.progressive_join(plain, collated, "k", state_dir=state),
+        lambda: wm.punctuated_join(collated, plain, "k", state_dir=state, constraints=[wm.Ordered("left")]),
+        lambda: wm.window_join(collated, collated, "k", state_dir=state, window="1 s"),
+        lambda: wm.multiway_join([plain, plain, collated], "k", state_dir=state),
         lambda: wm.prepare_master(table, "k", tmp_path / "master"),
     ]
     for join in joins:
@@ -76,7 +76,7 @@ def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: Spa
     left, right = source("id as order_id", "id as amount"), source("id as order_id", "id as fee")
 
     def joined(left: DataFrame, right: DataFrame, on: object = "order_id", **options: object) -> Callable[[], object]:
-        return lambda: wm.progressive_join(left, right, on, tmp_path, **options)  # type: ignore[arg-type]
+        return lambda: wm.progressive_join(left, right, on, state_dir=tmp_path, **options)  # type: ignore[arg-type]
 
     assert message(ColumnError, joined(left, right, "order_ids")) == (
         "progressive_join: expected one column 'order_ids' in input 'left', found the columns order_id, amount. Did "
@@ -136,7 +136,9 @@ def test_names_that_differ_in_case_clash_only_where_spark_says_so(
 ) -> None:
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        joined = wm.progressive_join(source("id as k", "id as x"), source("id as k", "id as X"), "k", tmp_path)
+        joined = wm.progressive_join(
+            source("id as k", "id as x"), source("id as k", "id as X"), "k", state_dir=tmp_path
+        )
         assert joined.columns == ["k", "x", "X"]
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
@@ -145,7 +147,9 @@ def test_names_that_differ_in_case_clash_only_where_spark_says_so(
 def test_a_state_directory_that_cannot_be(source: Callable[..., DataFrame], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "state"
-    text = message(StateDirError, lambda: wm.progressive_join(source("id as k"), source("id as k"), "k", place))
+    text = message(
+        StateDirError, lambda: wm.progressive_join(source("id as k"), source("id as k"), "k", state_dir=place)
+    )
     assert text.startswith(f"state directory {place}: expected a directory that can be created and written, found ")
     assert text.endswith("Not a directory. Give a state_dir on a writable file system, the same for every executor.")
 
@@ -153,7 +157,7 @@ def test_a_state_directory_that_cannot_be(source: Callable[..., DataFrame], tmp_
 def test_state_and_query_that_do_not_fit(source: Callable[..., DataFrame], tmp_path: Path) -> None:
     def joined(*right: str, **options: int) -> DataFrame:
         return wm.progressive_join(
-            source("id as k", "id as x"), source(*right), [("k", "j")], tmp_path / "s", **options
+            source("id as k", "id as x"), source(*right), [("k", "j")], state_dir=tmp_path / "s", **options
         )
 
     first = joined("id as j", "id as y").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
@@ -196,7 +200,7 @@ def test_operators_right_above_the_join_that_renumber_its_partitions(
     source: Callable[..., DataFrame], tmp_path: Path
 ) -> None:
     def joined(name: str) -> DataFrame:
-        return wm.progressive_join(source("id as k"), source("id as k"), "k", tmp_path / name)
+        return wm.progressive_join(source("id as k"), source("id as k"), "k", state_dir=tmp_path / name)
 
     one, two = failure(joined("coalesce").coalesce(1), tmp_path / "c1"), joined("union")
     assert re.search(

@@ -96,7 +96,13 @@ def ads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ads:
 
 def attributed(ads: Ads, left: DataFrame, right: DataFrame) -> DataFrame:
     return wm.window_join(
-        left, right, "k", ads.state(), time=("shown_at", "clicked_at"), window=("10 min", "0 s"), lateness="30 s"
+        left,
+        right,
+        "k",
+        state_dir=ads.state(),
+        time=("shown_at", "clicked_at"),
+        window=("10 min", "0 s"),
+        lateness="30 s",
     )
 
 
@@ -122,7 +128,7 @@ def test_a_deduplicated_input_keeps_its_watermark(ads: Ads) -> None:
 def test_a_multiway_join_is_counted_like_sparks_own(ads: Ads) -> None:
     left, right = ads.inputs()
     joined = wm.multiway_join(
-        [left, right], "k", ads.state(), time=["shown_at", "clicked_at"], window="10 min", lateness="30 s"
+        [left, right], "k", state_dir=ads.state(), time=["shown_at", "clicked_at"], window="10 min", lateness="30 s"
     )
     assert ads.counts(joined) == ads.answer()
 
@@ -135,7 +141,7 @@ def test_joins_one_after_the_other_add_their_delays(ads: Ads) -> None:
         attributed(ads, left, right),
         again,
         "k",
-        ads.folder / "second",
+        state_dir=ads.folder / "second",
         time=("clicked_at", "again_at"),
         window=("10 min", "0 s"),
         lateness="30 s",
@@ -146,13 +152,15 @@ def test_joins_one_after_the_other_add_their_delays(ads: Ads) -> None:
 
 
 UNBOUNDED: dict[str, Callable[[Ads, DataFrame, DataFrame], DataFrame]] = {
-    "progressive": lambda ads, left, right: wm.progressive_join(left, right, "k", ads.state()),
+    "progressive": lambda ads, left, right: wm.progressive_join(left, right, "k", state_dir=ads.state()),
     "punctuated": lambda ads, left, right: wm.punctuated_join(
-        left, right, "k", ads.state(), constraints=[wm.OneToMany(one="left")]
+        left, right, "k", state_dir=ads.state(), constraints=[wm.OneToMany(one="left")]
     ),
-    "multiway": lambda ads, left, right: wm.multiway_join([left, right], "k", ads.state()),
-    "arrival clock": lambda ads, left, right: wm.window_join(left, right, "k", ads.state(), window="1 hour"),
-    "semi-stream": lambda ads, left, _: wm.semi_stream_join(left, ads.clicked.batch, "k", ads.state(), max_delay=3),
+    "multiway": lambda ads, left, right: wm.multiway_join([left, right], "k", state_dir=ads.state()),
+    "arrival clock": lambda ads, left, right: wm.window_join(left, right, "k", state_dir=ads.state(), window="1 hour"),
+    "semi-stream": lambda ads, left, _: wm.semi_stream_join(
+        left, ads.clicked.batch, "k", state_dir=ads.state(), max_delay=3
+    ),
 }
 
 
@@ -167,7 +175,7 @@ def test_without_a_bound_the_user_declares_the_watermark_of_the_output(ads: Ads,
 def test_pairs_that_come_off_the_disk_at_the_end_are_not_late(ads: Ads, spark: SparkSession, tmp_path: Path) -> None:
     own = Ads(spark, tmp_path)
     left, right = own.inputs()
-    joined = wm.progressive_join(left, right, "k", tmp_path / "state", memory="2 KB", page_rows=10)
+    joined = wm.progressive_join(left, right, "k", state_dir=tmp_path / "state", memory="2 KB", page_rows=10)
     watermarked = joined.withWatermark("shown_at", "1 hour")
     assert own.counts(watermarked) == {}
     own.close()
@@ -180,7 +188,10 @@ def test_pairs_that_come_off_the_disk_at_the_end_are_not_late(ads: Ads, spark: S
 
 def test_a_semi_stream_join_that_answers_at_once_keeps_the_watermark(ads: Ads) -> None:
     left, _ = ads.inputs()
-    assert ads.counts(wm.semi_stream_join(left, ads.clicked.batch, "k", ads.state(), max_delay=1)) == ads.answer()
+    assert (
+        ads.counts(wm.semi_stream_join(left, ads.clicked.batch, "k", state_dir=ads.state(), max_delay=1))
+        == ads.answer()
+    )
 
 
 def watermarks(frame: DataFrame) -> tuple[dict[str, int], dict[str, str]]:

@@ -45,7 +45,7 @@ class Trial:
         return writer.trigger(availableNow=True).start()
 
     def progressive(self) -> DataFrame:
-        return wm.progressive_join(self.left.stream, self.right.stream, "k", self.state, memory="16 MB")
+        return wm.progressive_join(self.left.stream, self.right.stream, "k", state_dir=self.state, memory="16 MB")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def broken_promise(trial: Trial) -> DataFrame:
 def violation(trial: Trial) -> DataFrame:
     trial.send(1, 1)
     one = [wm.OneToMany(one="left")]
-    return wm.punctuated_join(trial.left.stream, trial.right.stream, "k", trial.state, constraints=one)
+    return wm.punctuated_join(trial.left.stream, trial.right.stream, "k", state_dir=trial.state, constraints=one)
 
 
 def corrupt(trial: Trial) -> DataFrame:
@@ -96,13 +96,13 @@ def overload(trial: Trial) -> DataFrame:
     table = str(trial.folder / "master")
     wm.prepare_master(trial.spark.range(10_000).selectExpr("id as k", "id as y"), "k", table, chunk_rows=100)
     return wm.semi_stream_join(
-        trial.left.stream, table, "k", trial.state, memory=1000, max_delay=50, on_overload="raise"
+        trial.left.stream, table, "k", state_dir=trial.state, memory=1000, max_delay=50, on_overload="raise"
     )
 
 
 def fan_out(trial: Trial) -> DataFrame:
     trial.send(*[7] * 20)
-    return wm.multiway_join([trial.left.stream, trial.right.stream], "k", trial.state, max_results=100)
+    return wm.multiway_join([trial.left.stream, trial.right.stream], "k", state_dir=trial.state, max_results=100)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_columns_of_pairs_of_names_and_of_keys_of_two_widths(spark: SparkSession
             other, other_static = right.withColumnRenamed("k", "n"), static[1].withColumnRenamed("k", "n")
             wanted = static[0].join(other_static, F.col("K") == F.col("n"), how)
         state, out = tmp_path / f"state-{name}", tmp_path / f"run-{name}"
-        joined = wm.progressive_join(left, other, on, state, how=how)
+        joined = wm.progressive_join(left, other, on, state_dir=state, how=how)
         # A file source makes every column nullable, so only the types and the names can be compared.
         assert [one[:2] for one in shape(joined)] == [one[:2] for one in shape(wanted)]
         wm.end_input(state, "left")
@@ -119,10 +119,10 @@ def test_nullable_columns_are_those_of_spark(spark: SparkSession, tmp_path: Path
     assert not_null == [True, True]
     strict = [_never_null(frame, spark) for frame in (left, right)]
     for how in TYPES:
-        joined = wm.progressive_join(*strict, "k", tmp_path / how, how=how)
+        joined = wm.progressive_join(*strict, "k", state_dir=tmp_path / how, how=how)
         assert shape(joined) == shape(static.join(other, "k", how)), how
         pairs = wm.progressive_join(
-            strict[0], strict[1].withColumnRenamed("k", "n"), [("k", "n")], tmp_path / f"{how}-pairs", how=how
+            strict[0], strict[1].withColumnRenamed("k", "n"), [("k", "n")], state_dir=tmp_path / f"{how}-pairs", how=how
         )
         named = other.withColumnRenamed("k", "n")
         assert shape(pairs) == shape(static.join(named, static.k == named.n, how)), how
@@ -137,7 +137,7 @@ def test_a_left_join_with_itself_and_a_chain_of_joins(spark: SparkSession, tmp_p
     people.send({"id": 1, "boss": None, "name": "Ada"}, {"id": 2, "boss": 1, "name": "Bob"})
     people.send({"id": 3, "boss": 2, "name": "Cid"}, {"id": 4, "boss": 9, "name": "Dot"})
     bosses = people.stream.select(F.col("id").alias("boss_id"), F.col("name").alias("boss_name"))
-    first = wm.progressive_join(people.stream, bosses, [("boss", "boss_id")], tmp_path / "first", how="left")
+    first = wm.progressive_join(people.stream, bosses, [("boss", "boss_id")], state_dir=tmp_path / "first", how="left")
     run(first, tmp_path)
     for name in ("left", "right"):
         wm.end_input(tmp_path / "first", name)
@@ -150,12 +150,12 @@ def test_a_left_join_with_itself_and_a_chain_of_joins(spark: SparkSession, tmp_p
         "Dot": None,
     }
     (tmp_path / "chain").mkdir()
-    plain = wm.progressive_join(people.stream, bosses, [("boss", "boss_id")], tmp_path / "third", how="left")
+    plain = wm.progressive_join(people.stream, bosses, [("boss", "boss_id")], state_dir=tmp_path / "third", how="left")
     chained = wm.progressive_join(
         plain,
         bosses.withColumnsRenamed({"boss_id": "n", "boss_name": "self"}),
         [("id", "n")],
-        tmp_path / "fourth",
+        state_dir=tmp_path / "fourth",
         how="left_semi",
     )
     run(chained, tmp_path / "chain")
@@ -191,7 +191,7 @@ def test_a_silent_input_does_not_hold_unmatched_rows_back(spark: SparkSession, t
         left.stream,
         right.stream,
         "k",
-        tmp_path / "state",
+        state_dir=tmp_path / "state",
         how="left",
         time=("at", "seen"),
         window="10 s",
@@ -237,7 +237,7 @@ def test_bad_input(spark: SparkSession, tmp_path: Path) -> None:
                 streams.left.stream,
                 streams.right.stream,
                 "k",
-                tmp_path / "w",
+                state_dir=tmp_path / "w",
                 how="outer",
                 window="1 s",
                 time=("at", "seen"),
@@ -245,7 +245,9 @@ def test_bad_input(spark: SparkSession, tmp_path: Path) -> None:
                 **more,
             )
     with pytest.raises(OptionError, match="propagate with how"):
-        wm.punctuated_join(streams.left.stream, streams.right.stream, "k", tmp_path / "p", how="semi", propagate="said")
+        wm.punctuated_join(
+            streams.left.stream, streams.right.stream, "k", state_dir=tmp_path / "p", how="semi", propagate="said"
+        )
 
 
 def test_a_changed_type_is_refused_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_null_keys_are_counted_and_a_repeated_batch_counts_alike(
     left.send(*({"k": i if i % 2 else None, "a": f"row {i}"} for i in range(100)))
     right.send(*({"k": i, "b": i} for i in range(50)))
     (left.folder / "000.json").open("a").write('\n{"k": this is no JSON\n{"k"\n')
-    joined = wm.progressive_join(left.stream, right.stream, "k", tmp_path / "state")
+    joined = wm.progressive_join(left.stream, right.stream, "k", state_dir=tmp_path / "state")
     run(joined, tmp_path)
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == rows(left.batch.join(right.batch, "k"))
     seen = accounts(spark, tmp_path / "state")
@@ -63,11 +63,11 @@ def test_keys_of_two_columns_and_every_family(spark: SparkSession, tmp_path: Pat
     state = {name: tmp_path / name for name in ("punctuated", "multiway", "window", "inner", "left")}
     table = right.batch
     for name, joined in {
-        "punctuated": wm.punctuated_join(a, b, on, state["punctuated"], punctuations=marked),
-        "multiway": wm.multiway_join({"left": rows_only, "right": b}, on, state["multiway"]),
-        "window": wm.window_join(rows_only, b, on, state["window"], window="1 h"),
-        "inner": wm.semi_stream_join(rows_only, table, on, state["inner"]),
-        "left": wm.semi_stream_join(rows_only, table, on, state["left"], how="left"),
+        "punctuated": wm.punctuated_join(a, b, on, state_dir=state["punctuated"], punctuations=marked),
+        "multiway": wm.multiway_join({"left": rows_only, "right": b}, on, state_dir=state["multiway"]),
+        "window": wm.window_join(rows_only, b, on, state_dir=state["window"], window="1 h"),
+        "inner": wm.semi_stream_join(rows_only, table, on, state_dir=state["inner"]),
+        "left": wm.semi_stream_join(rows_only, table, on, state_dir=state["left"], how="left"),
     }.items():
         (tmp_path / f"{name}-run").mkdir()
         run(joined, tmp_path / f"{name}-run")

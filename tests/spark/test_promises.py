@@ -212,7 +212,7 @@ def test_types_of_punctuations_are_checked_at_once(spark: SparkSession, tmp_path
     left, right = (rate.select(F.col("value").cast("int").alias("k"), F.lit(1).alias(name)) for name in "ab")
 
     def join(punctuations: DataFrame) -> DataFrame:
-        return wm.punctuated_join(left, right, "k", tmp_path / "state", punctuations={"right": punctuations})
+        return wm.punctuated_join(left, right, "k", state_dir=tmp_path / "state", punctuations={"right": punctuations})
 
     with pytest.raises(KeyTypeError, match=r"punctuations of right.k in its type, int, found boolean. Cast"):
         join(rate.select(F.lit(True).alias("k")))

@@ -80,7 +80,9 @@ def test_equals_the_batch_join_over_restarts(
 
     def joined() -> DataFrame:
         source = stream_of(spark, tmp_path / "in")
-        return wm.semi_stream_join(source, path, "part_id", state, policy=policy, how=how, max_delay=4, idle="sleep")
+        return wm.semi_stream_join(
+            source, path, "part_id", state_dir=state, policy=policy, how=how, max_delay=4, idle="sleep"
+        )
 
     write_stream(tmp_path / "in", 4, 600)
     run(joined(), tmp_path)
@@ -104,7 +106,9 @@ def test_a_refresh_reaches_a_join_and_every_row_meets_one_version(spark: SparkSe
     wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=200)
 
     def joined() -> DataFrame:
-        return wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=3, idle="sleep")
+        return wm.semi_stream_join(
+            stream_of(spark, tmp_path / "in"), path, "part_id", state_dir=state, max_delay=3, idle="sleep"
+        )
 
     write_stream(tmp_path / "in", 3, 500)
     run(joined(), tmp_path)
@@ -150,7 +154,9 @@ def test_refreshes_at_the_same_time_each_write_a_version(spark: SparkSession, tm
     write_stream(tmp_path / "in", 6, 400)
 
     def joined() -> DataFrame:
-        return wm.semi_stream_join(stream_of(spark, tmp_path / "in"), path, "part_id", state, max_delay=2, idle="sleep")
+        return wm.semi_stream_join(
+            stream_of(spark, tmp_path / "in"), path, "part_id", state_dir=state, max_delay=2, idle="sleep"
+        )
 
     query = (
         joined()
@@ -232,7 +238,12 @@ def test_a_bare_dataframe_is_prepared_into_the_state_directory(spark: SparkSessi
     table = parts(spark).withColumnRenamed("part_id", "id")
     for _ in range(2):  # the second time it is there
         joined = wm.semi_stream_join(
-            stream_of(spark, tmp_path / "in"), table, [("part_id", "id")], tmp_path / "state", max_delay=1, idle="sleep"
+            stream_of(spark, tmp_path / "in"),
+            table,
+            [("part_id", "id")],
+            state_dir=tmp_path / "state",
+            max_delay=1,
+            idle="sleep",
         )
     run(joined, tmp_path)
     source = spark.read.parquet(f"{tmp_path}/in")
@@ -249,7 +260,7 @@ def test_waiting_rows_finish_while_the_stream_is_silent(spark: SparkSession, tmp
         stream_of(spark, tmp_path / "in"),
         tmp_path / "master",
         "part_id",
-        tmp_path / "state",
+        state_dir=tmp_path / "state",
         max_delay=20,
         idle_chunks=9,
     )
@@ -269,7 +280,7 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
     stream = stream_of(spark, tmp_path)
     path, state = tmp_path / "master", tmp_path / "state"
     with pytest.raises(StateDirError, match="Prepare it first"):
-        wm.semi_stream_join(stream, path, "part_id", state)
+        wm.semi_stream_join(stream, path, "part_id", state_dir=state)
     with pytest.raises(ColumnError, match="Did you mean 'part_id'"):
         wm.prepare_master(parts(spark), "part_ids", path)
     with pytest.raises(OptionError, match="chunk_rows >= 1"):
@@ -280,41 +291,41 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
     with pytest.raises(ColumnError, match="the columns of the table"):
         wm.refresh_master(parts(spark).drop("price"), path)
     with pytest.raises(PlanError, match="layout='hash'"):
-        wm.semi_stream_join(stream, path, "part_id", state)
+        wm.semi_stream_join(stream, path, "part_id", state_dir=state)
     with pytest.raises(OptionError, match="The table's unmatched rows are not a result of the stream"):
-        wm.semi_stream_join(stream, parts(spark), "part_id", state, how="right")
+        wm.semi_stream_join(stream, parts(spark), "part_id", state_dir=state, how="right")
     assert not (state / "master").exists()
     with pytest.raises(OptionError, match="Did you mean 'left_anti'"):
-        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", how="left_ant")
+        wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", how="left_ant")
     with pytest.raises(OptionError, match="max_delay"):
-        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", max_delay=0)
+        wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", max_delay=0)
     with pytest.raises(PlanError, match="a join on part_id"):
-        wm.semi_stream_join(stream, path, [("sale", "supplier")], state, policy="mesh")
+        wm.semi_stream_join(stream, path, [("sale", "supplier")], state_dir=state, policy="mesh")
     text = stream.withColumn("part_id", F.col("part_id").cast("string"))
     with pytest.raises(KeyTypeError, match=r"stream.part_id: string, master.part_id: bigint"):
-        wm.semi_stream_join(text, path, "part_id", state, policy="mesh")
+        wm.semi_stream_join(text, path, "part_id", state_dir=state, policy="mesh")
     with pytest.raises(PlanError, match="a streaming"):
-        wm.semi_stream_join(stream, stream, "part_id", state)
+        wm.semi_stream_join(stream, stream, "part_id", state_dir=state)
     with pytest.raises(
         OptionError, match=r"partitions = 2, those of the master table, found 3\. Leave it out"
     ) as caught:
-        wm.semi_stream_join(stream, path, "part_id", state, policy="mesh", partitions=3)
+        wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", partitions=3)
     assert caught.value.option == "partitions"
 
 
 def test_a_table_prepared_by_the_join_has_the_partitions_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     stream = stream_of(spark, tmp_path)
-    wm.semi_stream_join(stream, parts(spark), "part_id", tmp_path / "state", partitions=3)
+    wm.semi_stream_join(stream, parts(spark), "part_id", state_dir=tmp_path / "state", partitions=3)
     assert MasterTable(str(tmp_path / "state" / "master")).description.partitions == 3
 
 
 def test_names_are_compared_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:
     stream, path = stream_of(spark, tmp_path).withColumnRenamed("part_id", "PART_ID"), tmp_path / "master"
     wm.prepare_master(parts(spark), "part_id", path, partitions=2)
-    wm.semi_stream_join(stream, path, "PART_ID", tmp_path / "state")
+    wm.semi_stream_join(stream, path, "PART_ID", state_dir=tmp_path / "state")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
         with pytest.raises(PlanError, match="a join on part_id, which the table was prepared for, found on PART_ID"):
-            wm.semi_stream_join(stream, path, "PART_ID", tmp_path / "other")
+            wm.semi_stream_join(stream, path, "PART_ID", state_dir=tmp_path / "other")
     finally:
         spark.conf.unset("spark.sql.caseSensitive")

@@ -151,7 +151,7 @@ def test_keys_of_every_type_match_as_in_a_batch_join(spark: SparkSession, number
         wanted = answers(left.join(right, [left[f"l {kind}"] == right[f"r {kind}"] for kind in kinds]))
         streams = side(streamed(spark, numbers), "l"), side(streamed(spark, numbers), "r")
         on = [(f"l {kind}", f"r {kind}") for kind in kinds]
-        found = answers(run(wm.progressive_join(*streams, on, tmp_path), "keys"))
+        found = answers(run(wm.progressive_join(*streams, on, state_dir=tmp_path), "keys"))
     assert len(wanted) > 14 * len(kinds)
     assert found == wanted
 
@@ -189,7 +189,7 @@ def test_payload_of_every_type_and_the_schema_of_a_batch_join(
             others = [i for i in range(len(frame.columns)) if i not in keys]
             fields += [frame.schema[i] for i in others]
             chosen += [f"{side}{i}" for i in others]
-        joined = wm.progressive_join(*both(streamed(spark, numbers)), ["k.e`y", "second"], tmp_path / "state")
+        joined = wm.progressive_join(*both(streamed(spark, numbers)), ["k.e`y", "second"], state_dir=tmp_path / "state")
         assert joined.schema.jsonValue() == T.StructType(fields).jsonValue()
         found, wanted = texts(run(joined, "payload")), texts(matched.select(*chosen))
     assert sum(wanted.values()) == 6 * 4
@@ -205,7 +205,7 @@ def test_schema_is_that_of_spark_for_names_pairs_and_widths(spark: SparkSession,
             expected = plain[0].join(plain[1], [plain[0][a] == plain[1][b] for a, b in on])
         else:
             expected = plain[0].join(plain[1], on)
-        joined = wm.progressive_join(*streams, on, tmp_path / name)
+        joined = wm.progressive_join(*streams, on, state_dir=tmp_path / name)
         assert joined.schema.jsonValue() == expected.schema.jsonValue()
 
     check("one", ["id as x", "n as k"], ["id as y", "n as k"], "k")
@@ -224,7 +224,7 @@ def test_many_columns_on_one_side_and_none_on_the_other(spark: SparkSession, num
     stream = spark.readStream.schema("id long, n int").parquet(str(numbers))
     # Spark can be told to compare names and nullability of what Python returns.
     with settings(spark, spark__sql__execution__arrow__pyspark__validateSchema__enabled="true"):
-        found = run(wm.progressive_join(*both(stream), "id", tmp_path), "many").collect()
+        found = run(wm.progressive_join(*both(stream), "id", state_dir=tmp_path), "many").collect()
     left, right = both(batch(spark, numbers))
     wanted = left.join(right, "id").collect()
     assert len(found) == 14
@@ -240,7 +240,7 @@ def test_what_cannot_be_carried_is_refused(
 ) -> None:
     left = streamed(spark, numbers).select("id", F.expr(sql).alias("odd"))
     with pytest.raises(ColumnError) as error:
-        wm.progressive_join(left, streamed(spark, numbers).select("id"), "id", tmp_path)
+        wm.progressive_join(left, streamed(spark, numbers).select("id"), "id", state_dir=tmp_path)
     assert str(error.value) == (
         f"progressive_join: expected columns of types that Spark can hand to Python, found left.odd: {kind}. Cast the "
         "column to another type before the join (an interval inside another type to string)."

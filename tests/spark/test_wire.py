@@ -157,7 +157,12 @@ def test_reports_number_the_streams_as_the_wire_does(spark: SparkSession, tmp_pa
     right.send({"k": 1, "b": 2})
     said.send({"k": 5})
     joined = wm.punctuated_join(
-        left.stream, right.stream, "k", tmp_path / "state", punctuations={"right": said.stream}, memory="64 MB"
+        left.stream,
+        right.stream,
+        "k",
+        state_dir=tmp_path / "state",
+        punctuations={"right": said.stream},
+        memory="64 MB",
     )
     writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -53,6 +54,37 @@ def test_an_unknown_parameter_is_an_option_error(name: str) -> None:
     assert caught.value.option == "state_dri"
     has_one = "state_dir" in inspect.signature(getattr(wm, name)).parameters
     assert ("Did you mean 'state_dir'?" in str(caught.value)) is has_one
+
+
+@EVERY
+def test_every_function_begins_alike(family: type[Wiring]) -> None:
+    given = {name: one.kind for name, one in parameters(family).items()}
+    inputs = {"multiway_join": ["inputs"], "semi_stream_join": ["stream", "master"]}.get(
+        family.FUNCTION, ["left", "right"]
+    )
+    how = [] if family.FUNCTION == "multiway_join" else ["how"]
+    assert list(given)[: len(inputs) + len(how) + 2] == [*inputs, "on", *how, "state_dir"]
+    assert [name for name, kind in given.items() if kind is not inspect.Parameter.KEYWORD_ONLY] == [
+        *inputs,
+        "on",
+        *how,
+    ]
+
+
+@EVERY
+@pytest.mark.parametrize("place", ["state/orders", Path("state/orders")])
+def test_a_state_directory_without_its_name(family: type[Wiring], place: str | Path) -> None:
+    """Nothing but the arguments is looked at, so anything may stand for a DataFrame."""
+    first = [1, "k"] if family.FUNCTION == "multiway_join" else [1, 2, "k"]
+    where = "as argument 3" if family.FUNCTION == "multiway_join" else "in the place of how"
+    with pytest.raises(OptionError) as caught:
+        function(family)(*first, place)
+    assert str(caught.value) == (
+        f"{family.FUNCTION}: expected state_dir=..., found no state_dir, but {place!r} {where}. Give state_dir by name."
+    )
+    assert caught.value.option == "state_dir"
+    with pytest.raises(OptionError, match=r"found no state_dir\. Give state_dir by name\."):
+        function(family)(*first)
 
 
 @EVERY

@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin
@@ -165,8 +165,20 @@ Duration = Annotated[int, BeforeValidator(written_duration)]
 
 
 def known_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make an unknown keyword of a public function an `OptionError` that knows the nearest name."""
-    names = list(inspect.signature(function).parameters)
+    """Make an unknown or missing keyword of a public function an `OptionError`: one that knows the nearest name, and
+    what was given in the place of another parameter."""
+    parameters = inspect.signature(function).parameters
+    names = list(parameters)
+    needed = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    places = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+
+    def instead(args: Sequence[object]) -> Iterator[str]:
+        """The arguments that may have been meant for a parameter that is given by name."""
+        for place, value in enumerate(args):
+            if place >= len(places):
+                yield f", but {value!r} as argument {place + 1}"
+            elif places[place].default is not inspect.Parameter.empty:
+                yield f", but {value!r} in the place of {places[place].name}"
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -178,6 +190,15 @@ def known_names(function: Callable[P, R]) -> Callable[P, R]:
                     expected=f"one of the parameters {', '.join(names)}",
                     found=f"parameter {name!r}",
                     hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
+                    option=name,
+                )
+        for name in needed:
+            if name not in kwargs:
+                raise OptionError(
+                    function.__name__,
+                    expected=f"{name}=...",
+                    found=f"no {name}{''.join(instead(args))}",
+                    hint=f"Give {name} by name.",
                     option=name,
                 )
         return function(*args, **kwargs)

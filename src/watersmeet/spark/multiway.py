@@ -32,8 +32,8 @@ Names = str | Sequence[str]
 def multiway_join(
     inputs: Sequence[DataFrame] | Mapping[str, DataFrame],
     on: Names | Mapping[str, Names],
-    state_dir: str | os.PathLike[str],
     *,
+    state_dir: str | os.PathLike[str],
     driver: DriverName = "output_size",
     names: Sequence[str] | None = None,
     time: Names | Mapping[str, str] | None = None,

@@ -28,9 +28,9 @@ def progressive_join(
     left: DataFrame,
     right: DataFrame,
     on: str | Sequence[str | tuple[str, str]],
-    state_dir: str | os.PathLike[str],
-    *,
     how: str = "inner",
+    *,
+    state_dir: str | os.PathLike[str],
     memory: str | int | None = None,
     policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
     flush: Flush | None = None,
@@ -62,10 +62,10 @@ def progressive_join(
         right: A streaming DataFrame.
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
             that `left.join(right, on, how)` has.
-        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
             unmatched row is emitted once, as soon as it is certain that nothing can match it (here: when the
             other input has ended, see `end_input`).
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed, added and taken away at a restart.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or

@@ -58,9 +58,9 @@ def punctuated_join(
     left: DataFrame,
     right: DataFrame,
     on: str | Sequence[str | tuple[str, str]],
-    state_dir: str | os.PathLike[str],
-    *,
     how: str = "inner",
+    *,
+    state_dir: str | os.PathLike[str],
     constraints: Sequence[Constraint | Mapping[str, Any]] = (),
     punctuations: Mapping[str, Punctuations] | None = None,
     purge: Literal["immediate", "batch"] | None = None,
@@ -88,10 +88,10 @@ def punctuated_join(
         right: Another one.
         on: A column name, a list of names, or pairs of names; the output has the columns of `left.join(right, on,
             how)`.
-        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
             unmatched row is emitted once, as soon as it is certain that nothing can match it (the other
             input has promised to send no more rows of its key, or has ended).
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         constraints: What is known beforehand: `OneToMany`, `Clustered`, `Ordered`.
         punctuations: Per input ("left", "right") where its punctuations come from: `PunctuationRows`, or a streaming
             DataFrame with a column for every key column of the input (see `patterns`; a plain value, an array of values

@@ -40,11 +40,11 @@ def semi_stream_join(
     stream: DataFrame,
     master: str | os.PathLike[str] | DataFrame,
     on: str | Sequence[str | tuple[str, str]],
-    state_dir: str | os.PathLike[str],
+    how: str = "inner",
     *,
+    state_dir: str | os.PathLike[str],
     memory: int | str = "64 MB",
     policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
-    how: str = "inner",
     max_delay: int = 10,
     switching_factor: float = 1.0,
     on_overload: Literal["wait", "raise"] = "wait",
@@ -65,13 +65,13 @@ def semi_stream_join(
             directory the first time.
         on: A column name, a list of names, or pairs of names `("stream_name", "master_name")`; the output has the
             columns of `stream.join(master, on, how)`.
+        how: `"inner"`, `"left"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. A stream row that
+            matches nothing is emitted once, as soon as its version of the table is known to have no such key: at once
+            if the cache knows it, else when the part of the table that could hold the key has been read.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
         policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
             order, with and without a cache). Never changes the answer.
-        how: `"inner"`, `"left"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. A stream row that
-            matches nothing is emitted once, as soon as its version of the table is known to have no such key: at once
-            if the cache knows it, else when the part of the table that could hold the key has been read.
         max_delay: Micro-batches after which a row is finished; 1: no row waits.
         switching_factor: How much dearer waiting must be before a key is cached.
         on_overload: When the stream is too fast for the memory: `"wait"` reads more per batch, `"raise"` fails.

@@ -36,9 +36,9 @@ def window_join(
     left: DataFrame,
     right: DataFrame,
     on: str | Sequence[str | tuple[str, str]],
-    state_dir: str | os.PathLike[str],
-    *,
     how: str = "inner",
+    *,
+    state_dir: str | os.PathLike[str],
     window: Length | tuple[Length, Length],
     time: str | tuple[str, str] | None = None,
     lateness: Length = "10 s",
@@ -63,10 +63,10 @@ def window_join(
         left: A streaming DataFrame.
         right: Another one.
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`.
-        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
             unmatched row is emitted once, as soon as it is certain that nothing can match it (its window
             has passed: the other input's newest time less `lateness` is beyond it).
+        state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
         window: How long the rows of the left and of the right input wait for rows that come after them: a pair of
             durations such as `("60 s", "5 min")`, or one for both.
         time: The timestamp columns of both inputs; None for the arrival clock, one timestamp per micro-batch.

@@ -37,19 +37,19 @@ def build(family: str, session: SparkSession, folder: Path) -> DataFrame:
     )
     state = folder / "state"
     if family == "progressive":
-        return wm.progressive_join(a, b, "k", state, memory="16 KB", page_rows=32, buckets=3, idle_pages=8)
+        return wm.progressive_join(a, b, "k", state_dir=state, memory="16 KB", page_rows=32, buckets=3, idle_pages=8)
     if family == "window":
         return wm.window_join(
-            a, b, "k", state, window="60 s", time=("a_time", "b_time"), lateness="1 h", memory="16 KB"
+            a, b, "k", state_dir=state, window="60 s", time=("a_time", "b_time"), lateness="1 h", memory="16 KB"
         )
     if family == "multiway":
-        return wm.multiway_join({"a": a, "b": b, "c": c}, "k", state)
+        return wm.multiway_join({"a": a, "b": b, "c": c}, "k", state_dir=state)
     if family == "punctuated":
-        return wm.punctuated_join(a, b, "k", state, memory="16 KB", buckets=4)
+        return wm.punctuated_join(a, b, "k", state_dir=state, memory="16 KB", buckets=4)
     master = folder / "master"
     if not list(master.glob("v-*.json")):
         wm.prepare_master(session.read.parquet(str(folder / "b")), on="k", path=master, chunk_rows=50)
-    return wm.semi_stream_join(a, master, "k", state, memory="16 KB", max_delay=3)
+    return wm.semi_stream_join(a, master, "k", state_dir=state, memory="16 KB", max_delay=3)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ left, right = (
     spark.readStream.schema(f"k long, {side} long").option("maxFilesPerTrigger", 1).parquet(str(folder / side))
     for side in "lr"
 )
-joined = wm.progressive_join(left, right, "k", folder / "state")
+joined = wm.progressive_join(left, right, "k", state_dir=folder / "state")
 writer = joined.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
 writer.option("path", str(folder / "out")).trigger(availableNow=True).start().awaitTermination()
 spark.stop()
