@@ -12,10 +12,11 @@ from watersmeet.spark import patterns
 from watersmeet.spark.control import end_input
 from watersmeet.spark.failure import error
 from watersmeet.spark.inspect import read_metrics, read_state
+from watersmeet.spark.key_facts import PunctuationRows
 from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
-from watersmeet.spark.punctuated import PunctuationRows, punctuated_join
+from watersmeet.spark.punctuated import punctuated_join
 from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join

@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from tests.conformance.earliest.histories import Choices, RelativeWalk, Walk
 from tests.conformance.earliest.rules import PRESERVED, SIDES, History, Row, Rules, Step
+from watersmeet.combined.promised_window import PromisedWindowJoin
 from watersmeet.join.clock import Clock
 from watersmeet.join.operator import Operator
 from watersmeet.progressive.options import ProgressiveOptions
@@ -84,6 +85,20 @@ def punctuated(name: str, *constraints: dict[str, Any], keys: int = 2, **tuning:
     return Tree(f"punctuated, {name}", "punctuated", rules, options, tuning)
 
 
+def combined(tree: Tree, lengths: tuple[int, int], lateness: int = 0, **tuning: Any) -> Tree:
+    """Windows and promises together."""
+    rules = replace(tree.rules, window=lengths, lateness=lateness)
+    constraints = tree.options["constraints"]
+    options = {
+        "window": list(lengths),
+        "lateness": lateness,
+        "time_columns": ["_p1", "_p1"],
+        "constraints": constraints,
+    }
+    name = tree.name.replace("punctuated", f"promised window of {lengths}")
+    return Tree(name, "promised_window", rules, options, {**tree.tuning, **tuning})
+
+
 def one(side: str) -> dict[str, Any]:
     return {"kind": "one_to_many", "one": side}
 
@@ -95,6 +110,7 @@ PLAIN = punctuated("many-to-many")
 CLUSTERED = punctuated("clustered", {"kind": "clustered", "input": "right"}, keys=3)
 ASCENDING = punctuated("ascending", {"kind": "ordered", "input": "right"}, keys=3)
 KEEP = punctuated("promises taken back", on_violation="keep")
+COMBINED = combined(PLAIN, (2, 1), 1)
 TREES = [
     SYMMETRIC,
     HASHED,
@@ -116,6 +132,12 @@ TREES = [
     ),
     punctuated("violations dropped", on_violation="drop"),
     KEEP,
+    COMBINED,
+    combined(PLAIN, (2, 2), memory=1),
+    combined(CLUSTERED, (2, 1)),
+    combined(ASCENDING, (1, 2), 1),
+    combined(punctuated("violations dropped", on_violation="drop"), (1, 1), 1),
+    combined(KEEP, (1, 0)),
 ]
 
 
@@ -301,6 +323,11 @@ def promises_only_for_stored_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("watersmeet.punctuated.punctuated_join.by_reason", lambda sources: {})
 
 
+def promises_purge_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Rows that are stored when a promise comes wait until their window has passed."""
+    patch.setattr(PromisedWindowJoin, "_purge", lambda self, name, promised: iter(()))
+
+
 def straddling_cluster_over(patch: pytest.MonkeyPatch) -> None:
     """The last cluster of a batch counts as over."""
     close = ClusterTracker.close
@@ -352,6 +379,8 @@ MUTANTS: list[tuple[str, Break, Tree]] = [
     ("too late", end_one_batch_late, HASHED),
     ("too late", promises_one_batch_late, PLAIN),
     ("too late", promises_only_for_stored_rows, PLAIN),
+    ("too early", horizon(1), COMBINED),
+    ("too late", promises_purge_nothing, COMBINED),
     ("pairs", straddling_cluster_over, CLUSTERED),
     ("pairs", last_key_passed, ASCENDING),
     ("too early", marks_lost_at_a_merge, SYMMETRIC),

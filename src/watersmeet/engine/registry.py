@@ -12,6 +12,7 @@ from watersmeet.state.space import RunSpace
 OPERATORS = {
     "mjoin": "watersmeet.multiway.mjoin:MJoin",
     "symmetric": "watersmeet.progressive.symmetric:SymmetricJoin",
+    "promised_window": "watersmeet.combined.promised_window:PromisedWindowJoin",
     "window": "watersmeet.window.window_join:WindowJoin",
     "rpj": "watersmeet.progressive.rpj:RateBasedJoin",
     "xjoin": "watersmeet.progressive.xjoin:XJoin",

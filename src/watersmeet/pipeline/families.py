@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 import watersmeet as wm
 from watersmeet.calibration.window import window_costs
+from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.pipeline.wiring import (
     BinaryWiring,
@@ -62,10 +63,44 @@ class ProgressiveWiring(BinaryWiring):
         )
 
 
-class WindowWiring(BinaryWiring):
+class PromisedWiring(BinaryWiring):
+    """Two inputs that may promise something about their keys."""
+
+    punctuations: dict[Literal["left", "right"], PunctuationOrigin] = Field(
+        default_factory=dict,
+        description="Per input (left, right): `{column: name}` for marked rows, `{source: name}` for a stream of them.",
+    )
+
+    def more_streams(self) -> list[str]:
+        """Streams of punctuations."""
+        return [origin.source for origin in self.punctuations.values() if origin.source is not None]
+
+    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
+        """Keys, marks, the keys in streams of punctuations, and the columns of constraints."""
+        yield from super().columns(options)
+        for name, origin in self.punctuations.items():
+            if origin.column is not None:
+                yield "punctuations", self.sources()[name], origin.column
+            else:
+                sides = (origin.source, None) if name == "left" else (None, origin.source)
+                yield from key_columns(self.on, *sides)
+        constraints = options.constraints if isinstance(options, PunctuatedOptions | PromisedWindowOptions) else ()
+        for constraint in constraints:
+            if not isinstance(constraint, wm.OneToMany) and constraint.sequence is not None:
+                yield "constraints", self.sources()[constraint.input], constraint.sequence
+
+    def origins(self, site: Site) -> dict[str, wm.PunctuationRows | DataFrame]:
+        """Where punctuations come from, as the functions take it."""
+        return {
+            name: wm.PunctuationRows(origin.column) if origin.column else site.frames[str(origin.source)]
+            for name, origin in self.punctuations.items()
+        }
+
+
+class WindowWiring(PromisedWiring):
     """See `wm.window_join`."""
 
-    OPTIONS = WindowOptions
+    OPTIONS = PromisedWindowOptions
     FUNCTION = "window_join"
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
@@ -79,12 +114,13 @@ class WindowWiring(BinaryWiring):
             on=python_keys(self.on),
             how=self.how,
             state_dir=site.state_dir,
+            punctuations=self.origins(site) or None,
             partitions=self.partitions,
             **options,
         )
 
     def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
-        """Keys and times."""
+        """Keys, promises and times."""
         yield from super().columns(options)
         times = options.time if isinstance(options, WindowOptions) else None
         for source, column in zip((self.left, self.right), times or (), strict=False):
@@ -161,7 +197,7 @@ class PunctuationOrigin(BaseModel):
         return self
 
 
-class PunctuatedWiring(BinaryWiring):
+class PunctuatedWiring(PromisedWiring):
     """See `wm.punctuated_join`."""
 
     OPTIONS = PunctuatedOptions
@@ -169,42 +205,16 @@ class PunctuatedWiring(BinaryWiring):
     SUMMARY = "two streams that promise what they will not send any more: state is purged as soon as it is useless"
 
     operator: Literal["punctuated"]
-    punctuations: dict[Literal["left", "right"], PunctuationOrigin] = Field(
-        default_factory=dict,
-        description="Per input (left, right): `{column: name}` for marked rows, `{source: name}` for a stream of them.",
-    )
-
-    def more_streams(self) -> list[str]:
-        """Streams of punctuations."""
-        return [origin.source for origin in self.punctuations.values() if origin.source is not None]
-
-    def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
-        """Keys, marks, the keys in streams of punctuations, and the columns of constraints."""
-        yield from super().columns(options)
-        for name, origin in self.punctuations.items():
-            if origin.column is not None:
-                yield "punctuations", self.sources()[name], origin.column
-            else:
-                sides = (origin.source, None) if name == "left" else (None, origin.source)
-                yield from key_columns(self.on, *sides)
-        constraints = options.constraints if isinstance(options, PunctuatedOptions) else ()
-        for constraint in constraints:
-            if not isinstance(constraint, wm.OneToMany) and constraint.sequence is not None:
-                yield "constraints", self.sources()[constraint.input], constraint.sequence
 
     def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
         """Call `wm.punctuated_join`."""
-        punctuations: dict[str, wm.PunctuationRows | DataFrame] = {
-            name: wm.PunctuationRows(origin.column) if origin.column else site.frames[str(origin.source)]
-            for name, origin in self.punctuations.items()
-        }
         return wm.punctuated_join(
             site.frames[self.left],
             site.frames[self.right],
             on=python_keys(self.on),
             how=self.how,
             state_dir=site.state_dir,
-            punctuations=punctuations,
+            punctuations=self.origins(site),
             partitions=self.partitions,
             **options,
         )

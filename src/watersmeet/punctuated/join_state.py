@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Indices, key_name, take
@@ -15,15 +14,14 @@ from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
+from watersmeet.punctuated.knowledge import Knowledge
 from watersmeet.punctuated.lookup import spoken_of
 from watersmeet.punctuated.options import PunctuatedOptions
-from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker, Ordered, OrderTracker
-from watersmeet.punctuated.promises.intervals import Mask, Sources
-from watersmeet.punctuated.promises.punctuation import SOURCES, PunctuatedRange
-from watersmeet.punctuated.propagation import PartialPromises, Propagation
+from watersmeet.punctuated.promises.intervals import Sources
+from watersmeet.punctuated.promises.punctuation import by_reason
+from watersmeet.punctuated.propagation import Propagation
 from watersmeet.punctuated.purge_policies import Unpurged
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of, scheduling_of
-from watersmeet.punctuated.violations import Tracker
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import SizeTiers
 from watersmeet.state.parts import Departed, Part, Rows
@@ -46,7 +44,10 @@ class JoinState:
         self.keys = [HASH, *(key_name(i) for i in range(len(kinds)))]
         # A range to propagate is said by every partition: what one of them cannot be asked for must not count as said.
         partitions = 1 if options.propagate else plan.partitions
-        self.promises = {name: PunctuatedRange(name, kinds, partitions) for name in self.names}
+        self.knowledge = Knowledge(
+            plan, options.constraints, options.on_violation, self.accounts, self.metrics, partitions=partitions
+        )
+        self.promises = self.knowledge.promises
         buckets = Buckets(options.buckets)
         self.tiers = {name: SizeTiers(SMALLEST) for name in self.names}
         self.stored = {
@@ -64,8 +65,6 @@ class JoinState:
             for name in self.names
         }
         self.unpurged = {name: Unpurged(f"{name}.unpurged", kinds) for name in self.names}
-        self.partial = {name: PartialPromises(name, kinds) for name in self.names}
-        self.trackers = {name: _trackers(options, name, kinds) for name in self.names}
         waiting = {
             name: RowStore(f"{name}.waiting", self.schemas[name], SizeTiers(SMALLEST), space, self.accounts, input=name)
             for name in self.names
@@ -87,7 +86,7 @@ class JoinState:
         0 for rows that may: their key is not promised away on the other input, or rows of it wait or are flushed there.
         """
         other = self.other[name]
-        sources = self.promises[other].find(table)
+        sources = self.knowledge.find(name, table)
         if sources.any():
             if mind_disk and not self.generations.is_empty:
                 sources[self.generations.touches(other, table)] = 0
@@ -138,21 +137,17 @@ class JoinState:
         """Sizes after the batch."""
         for name in self.names:
             self.metrics.gauge(f"waiting_rows.{name}", self.pool.rows[name].rows)
-            self.metrics.gauge(f"punctuations_held.{name}", len(self.promises[name]))
+        self.knowledge.report()
         if self.propagation:
             self.metrics.gauge("punctuations_pending", self.propagation.pending)
 
     def _tables(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
         """All that is not rows. A table that has not changed is not made again."""
-        tables: dict[str, SideTable] = {}
-        values: dict[str, Any] = {"promised": self.promised, "generations": self.generations.save()}
+        tables, known = self.knowledge.save()
+        values: dict[str, Any] = {"promised": self.promised, "generations": self.generations.save(), "known": known}
         for name in self.names:
-            said, everything = self.promises[name].save()
-            new, unpurged = self.unpurged[name].save()
-            tables |= said | new | self.partial[name].save()
-            for tracker in self.trackers[name]:
-                tables |= tracker.save() if isinstance(tracker, ClusterTracker) else {}
-            values[name] = {"everything": everything, "unpurged": unpurged}
+            new, values[name] = self.unpurged[name].save()
+            tables |= new
         waiting, values["pool"] = self.pool.save()
         tables |= waiting
         if self.propagation:
@@ -173,13 +168,9 @@ class JoinState:
         tables, values = state.tables, state.values
         self.promised = values["promised"]
         self.generations.restore(values["generations"])
+        self.knowledge.restore(tables, values["known"])
         for name in self.names:
-            self.promises[name].restore(tables, values[name]["everything"])
-            self.unpurged[name].restore(tables, values[name]["unpurged"])
-            self.partial[name].restore(tables)
-            for tracker in self.trackers[name]:
-                if isinstance(tracker, ClusterTracker):
-                    tracker.restore(tables)
+            self.unpurged[name].restore(tables, values[name])
         self.pool.restore(tables, values["pool"])
         pending = self.propagation.points.values() if self.propagation else ()
         stores = {store.name: store for store in (*self.row_stores, *pending)}
@@ -187,26 +178,3 @@ class JoinState:
             stores[saved.name].restore(saved)
         if self.propagation:
             self.propagation.restore(tables, values["propagation"])
-
-
-def by_reason(sources: Sources) -> dict[str, Mask]:
-    """Rows without a future by the first of their reasons."""
-    found = {}
-    rest = sources > 0
-    for reason, bit in SOURCES.items():
-        mine = rest & (sources & np.uint8(bit) > 0)
-        if mine.any():
-            found[reason] = mine
-            rest &= ~mine
-    return found
-
-
-def _trackers(options: PunctuatedOptions, name: str, kinds: tuple[pa.DataType, ...]) -> list[Tracker]:
-    trackers: list[Tracker] = []
-    for constraint in options.constraints:
-        if isinstance(constraint, Clustered) and constraint.input == name:
-            trackers.append(ClusterTracker(constraint, kinds))
-        elif isinstance(constraint, Ordered) and constraint.input == name:
-            column = 0 if constraint.key is None else int(constraint.key.removeprefix("_k"))
-            trackers.append(OrderTracker(constraint, column, kinds))
-    return trackers

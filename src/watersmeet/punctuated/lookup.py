@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, gather, key_name, numpy_of
+from watersmeet.columns.arrow import Indices, gather, hashes_of, key_name, numpy_of
 from watersmeet.columns.matching import ranges
 from watersmeet.join.probe import probe
 from watersmeet.punctuated.promises.codes import Codes, argsort
@@ -28,58 +28,80 @@ SCAN_ROWS = 4096  # up to this length looking at every row is cheaper than an or
 Found = list[tuple[Part, Indices]]  # rows of parts, ascending and alive
 
 
-def has_keys(store: RowStore, table: pa.Table) -> Mask:
-    """Which rows of a hash-sorted table have a row in memory with their key."""
+def has_keys(store: RowStore, table: pa.Table, *, on_disk: bool = False) -> Mask:
+    """Which rows of a hash-sorted table have a stored row with their key: in memory, or on disk as well."""
     found = np.zeros(table.num_rows, np.bool_)
-    for _, i, _ in probe(table, store.parts()):
+    for _, i, _ in probe(table, _parts(store, table, on_disk=on_disk)):
         found[i] = True
     return found
 
 
-def with_keys(store: RowStore, keys: pa.Table) -> Found:
-    """Rows in memory whose keys are among those of a hash-sorted table."""
+def with_keys(store: RowStore, keys: pa.Table, *, on_disk: bool = False) -> Found:
+    """Stored rows whose keys are among those of a hash-sorted table."""
     found: dict[int, tuple[Part, list[Indices]]] = {}
-    for part, _, j in probe(keys, store.parts()):
+    for part, _, j in probe(keys, _parts(store, keys, on_disk=on_disk)):
         found.setdefault(id(part), (part, []))[1].append(j)
     return [(part, np.unique(np.concatenate(rows))) for part, rows in found.values()]
 
 
-def within(store: RowStore, column: int, pieces: Intervals) -> Found:
-    """Rows in memory whose value in a key column lies in one of some disjoint intervals."""
-    return [found for run in store.resident for found in _within(store, run, column, pieces)]
+def _parts(store: RowStore, keys: pa.Table, *, on_disk: bool) -> Iterator[Part]:
+    """All rows in memory; on disk the pages of the buckets that some keys are in."""
+    yield from store.parts()
+    if on_disk and store.buckets is not None and (spilled := store.spilled):
+        buckets = np.flatnonzero(np.diff(store.buckets.offsets(hashes_of(keys)))).tolist()
+        for run in spilled:
+            yield from store.pages(run, buckets)
 
 
-def everything(store: RowStore) -> Found:
-    """All rows in memory."""
-    return [(part, np.arange(part.table.num_rows) if part.living is None else part.living) for part in store.parts()]
+def within(store: RowStore, column: int, pieces: Intervals, *, on_disk: bool = False) -> Found:
+    """Stored rows whose value in a key column lies in one of some disjoint intervals."""
+    found = [found for run in store.resident for found in _within(store, run, column, pieces)]
+    ordering = Ordering(store.schema.field(key_name(column)).type)
+    pages = (page for run in (store.spilled if on_disk else ()) for page in store.pages(run))
+    return found + [one for page in pages if (one := _scanned(page, column, ordering, pieces)) is not None]
 
 
-def spoken_of(store: RowStore, delta: Delta) -> Iterator[Found]:
-    """Rows in memory that new promises may speak of."""
+def everything(store: RowStore, *, on_disk: bool = False) -> Found:
+    """All stored rows."""
+    pages = (page for run in (store.spilled if on_disk else ()) for page in store.pages(run))
+    return [
+        (part, np.arange(part.table.num_rows) if part.living is None else part.living)
+        for part in (*store.parts(), *pages)
+    ]
+
+
+def spoken_of(store: RowStore, delta: Delta, *, on_disk: bool = False) -> Iterator[Found]:
+    """Stored rows that new promises may speak of: in memory, or on disk as well."""
     if delta.everything:
-        yield everything(store)
+        yield everything(store, on_disk=on_disk)
         return
     if delta.points is not None:
-        yield with_keys(store, delta.points)
+        yield with_keys(store, delta.points, on_disk=on_disk)
     for column, pieces in delta.ranges.items():
-        yield within(store, column, pieces)
+        yield within(store, column, pieces, on_disk=on_disk)
 
 
 def _within(store: RowStore, run: Run, column: int, pieces: Intervals) -> Iterator[tuple[Part, Indices]]:
-    name = key_name(column)
-    ordering = Ordering(store.schema.field(name).type)
-    if run.stored_rows > SCAN_ROWS:
-        numbers = _by_order(store, run, column, ordering, pieces)
+    ordering = Ordering(store.schema.field(key_name(column)).type)
+    if run.stored_rows <= SCAN_ROWS:
+        yield from filter(None, (_scanned(part, column, ordering, pieces) for part in store.parts([run])))
+        return
+    numbers = _by_order(store, run, column, ordering, pieces)
     for part in store.parts([run]):
-        if run.stored_rows > SCAN_ROWS:
-            low, high = np.searchsorted(numbers, (part.base, part.base + part.table.num_rows))
-            rows = numbers[low:high] - part.base
-        else:
-            rows = np.flatnonzero(pieces.find(ordering.codes(part.table.column(name))) >= 0)
-        alive = part.alive(rows)
-        rows = rows if alive is None else rows[alive]
-        if len(rows):
-            yield part, rows
+        low, high = np.searchsorted(numbers, (part.base, part.base + part.table.num_rows))
+        found = _alive(part, numbers[low:high] - part.base)
+        if found is not None:
+            yield found
+
+
+def _scanned(part: Part, column: int, ordering: Ordering, pieces: Intervals) -> tuple[Part, Indices] | None:
+    return _alive(part, np.flatnonzero(pieces.find(ordering.codes(part.table.column(key_name(column)))) >= 0))
+
+
+def _alive(part: Part, rows: Indices) -> tuple[Part, Indices] | None:
+    alive = part.alive(rows)
+    rows = rows if alive is None else rows[alive]
+    return (part, rows) if len(rows) else None
 
 
 def _by_order(store: RowStore, run: Run, column: int, ordering: Ordering, pieces: Intervals) -> Indices:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, StrictStr, model_validator
 
 from watersmeet.plan.options import Options, Size
-from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered
+from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered, one_sides
 
 # What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
 GOALS: dict[str, dict[str, Any]] = {
@@ -70,4 +70,4 @@ class PunctuatedOptions(Options):
     @property
     def one_sides(self) -> frozenset[str]:
         """The inputs on which a key occurs at most once."""
-        return frozenset(c.one for c in self.constraints if isinstance(c, OneToMany))
+        return one_sides(self.constraints)

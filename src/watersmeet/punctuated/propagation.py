@@ -11,7 +11,7 @@ range counts the stored rows of its input that lie in it; it holds when none is 
 A propagated punctuation is an output row: key columns that have one value are filled, all other columns are null, and
 the punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no
 ends: anything). A single key lives in one partition; a pattern of many keys is said by every partition for itself, so
-it carries `part` and `parts` and holds once all parts have said it. `PartialPromises` is the other end of that.
+it carries `part` and `parts` and holds once all parts have said it. `promises.partial` is the other end of that.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, sort_by_hash, take
-from watersmeet.columns.grouping import first_of_each, group_ids
+from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.lookup import Found, everything, has_keys, spoken_of, within
 from watersmeet.punctuated.promises.codes import argsort, search
-from watersmeet.punctuated.promises.intervals import Intervals, Mask
+from watersmeet.punctuated.promises.intervals import Intervals
 from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
 from watersmeet.punctuated.promises.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
@@ -281,48 +280,6 @@ class Propagation:
                 self.ranges[name], self._saved[name] = saved.table, saved
 
 
-class PartialPromises:
-    """Punctuations of which some parts are still missing: a join upstream says a pattern once per partition."""
-
-    def __init__(self, name: str, kinds: Sequence[pa.DataType]) -> None:
-        self.label = f"{name}.partial"
-        self.kinds = tuple(kinds)
-        self.table = punctuation_schema(kinds).empty_table()
-        self._saved: SideTable | None = None
-
-    def complete(self, table: pa.Table) -> pa.Table:
-        """The punctuations that hold now; the others are kept until their missing parts come."""
-        table = normalised(table, self.kinds)
-        partial = numpy_of(pc.fill_null(pc.greater(table.column("_parts"), 1), False)).astype(np.bool_)
-        if not partial.any():
-            return table
-        whole = table.filter(pa.array(~partial))
-        held = pa.concat_tables([self.table, table.filter(pa.array(partial))])
-        names = [name for name in held.column_names if name not in (HASH, "_part", "_parts")]
-        filled = [held.column(name) for name in names]
-        ids = group_ids([_with_nulls(column) for column in filled])
-        said = group_ids([pa.chunked_array([pa.array(ids)]), held.column("_part")])
-        distinct = first_of_each(said)
-        enough = np.bincount(ids[distinct], minlength=int(ids.max()) + 1)
-        done = enough[ids] >= numpy_of(held.column("_parts"))
-        once: Mask = np.zeros(len(ids), np.bool_)
-        once[first_of_each(ids)] = True
-        self.table, self._saved = take(held, distinct[~done[distinct]]), None
-        return pa.concat_tables([whole, held.filter(pa.array(done & once))])
-
-    def save(self) -> dict[str, SideTable]:
-        """The parts kept."""
-        if self._saved is None and self.table.num_rows:
-            self._saved = SideTable.of(sort_by_hash(self.table))
-        return {} if self._saved is None else {self.label: self._saved}
-
-    def restore(self, tables: Mapping[str, SideTable]) -> None:
-        """What `save` returned; tables of other names are passed over."""
-        if self.label in tables:
-            self._saved = tables[self.label]
-            self.table = self._saved.table
-
-
 def _candidates(stored: RowStore, shaped: Shaped, kinds: Sequence[pa.DataType]) -> Found:
     """Stored rows that patterns of one shape may cover."""
     for column in (*shaped.values, *shaped.ranges):
@@ -330,9 +287,3 @@ def _candidates(stored: RowStore, shaped: Shaped, kinds: Sequence[pa.DataType]) 
             low, high, endless = shaped.bounds(column, Ordering(kinds[column]))
             return within(stored, column, Intervals.promised(low, high, endless, 0, 0).united())
     return everything(stored)
-
-
-def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in which a null is a value of its own, so that rows can be grouped by it."""
-    codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
-    return pa.chunked_array([codes])

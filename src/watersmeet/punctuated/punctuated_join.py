@@ -29,17 +29,14 @@ from watersmeet.columns.grouping import distinct_keys
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
-from watersmeet.punctuated.join_state import JoinState, by_reason
+from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.pairing import DonePairs, Tables
-from watersmeet.punctuated.promises.constraints import ClusterTracker
 from watersmeet.punctuated.promises.intervals import Mask
-from watersmeet.punctuated.promises.patterns import punctuation_schema
-from watersmeet.punctuated.promises.punctuation import Delta
+from watersmeet.punctuated.promises.punctuation import Delta, by_reason
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling
-from watersmeet.punctuated.violations import Violations
 from watersmeet.state.parts import All
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
@@ -56,10 +53,6 @@ class PunctuatedJoin(BinaryJoin):
         self.one_sides = self.options.one_sides
         self.state = state = JoinState(plan, self.options, space, self.emitter)
         self.stores = state.stored
-        self.gates = {
-            name: Violations(name, self.options.on_violation, state.promises[name], state.trackers[name], self.accounts)
-            for name in state.names
-        }
         self.policy = purge_policy(self.options.purge, self.options.purge_after)
         memory = None if self.options.memory is None else self.options.memory // plan.partitions
         self.spilling = Spilling(state, self.emitter, self.options, memory)
@@ -91,7 +84,7 @@ class PunctuatedJoin(BinaryJoin):
 
         table = self.prologue.admit(batch, name)
         known = is_known if name in self.one_sides else None
-        return self.gates[name].admit(table, batch.number, self.metrics, known) if table.num_rows else table
+        return state.knowledge.admit(name, table, batch.number, known)
 
     def _process(self, now: Tables, waited: Tables, batch: Batch, arrived: Tables | None) -> Iterator[pa.Table]:
         """Join rows, learn what the batch promises, store what may still match."""
@@ -120,17 +113,8 @@ class PunctuatedJoin(BinaryJoin):
 
     def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> None:
         """Everything that a batch promises about an input."""
-        said = batch.punctuations.get(name)
-        if said is not None and said.num_rows:
-            self.metrics.count(f"punctuations_in.{name}", said.num_rows)
-            self._add_promises(batch, name, self.state.partial[name].complete(said), "punctuation")
-        for tracker in self.state.trackers[name]:
-            kind = "clustered" if isinstance(tracker, ClusterTracker) else "ordered"
-            self._add_promises(batch, name, tracker.close(arrived), kind)
-        if name in batch.ended:
-            schema = punctuation_schema(self.state.kinds)
-            everything = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
-            self._add_promises(batch, name, everything, "ended")
+        for source, table in self.state.knowledge.said(batch, name, arrived):
+            self._add_promises(batch, name, table, source)
 
     def _add_promises(self, batch: Batch, name: str, table: pa.Table, source: str) -> None:
         if not table.num_rows:

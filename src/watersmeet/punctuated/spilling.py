@@ -12,11 +12,12 @@ from watersmeet.errors import BrokenPromiseError
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.hand import Hand
 from watersmeet.punctuated.generations import Stretch
-from watersmeet.punctuated.join_state import JoinState, by_reason
+from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.pairing import Tables, join_generations
 from watersmeet.punctuated.promises.constraints import duplicate_keys
+from watersmeet.punctuated.promises.punctuation import by_reason
 from watersmeet.state.space import PAGE_ROWS, SpillWriter
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.calibration.window import window_costs
+from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Duration, Options, checked_path, known_names
+from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
+from watersmeet.spark.key_facts import KeyFacts, Punctuations
 from watersmeet.spark.output import binary_output, typed_sources
-from watersmeet.spark.schema import Source, find_column, key_pairs
+from watersmeet.spark.schema import Source, common_key_types, find_column, key_pairs
 from watersmeet.spark.session import parallelism
 from watersmeet.spark.storage import StorageOptions, find_storage, stored_at
 from watersmeet.state.directory import StateDir
@@ -42,6 +45,9 @@ def window_join(
     window: Length | tuple[Length, Length],
     time: str | tuple[str, str] | None = None,
     lateness: Length = "10 s",
+    constraints: Sequence[Constraint | Mapping[str, Any]] = (),
+    punctuations: Mapping[str, Punctuations] | None = None,
+    on_violation: Literal["raise", "drop", "keep"] = "raise",
     algorithm: Algorithm = "auto",
     service_rate: float | None = None,
     memory: str | int | None = None,
@@ -72,6 +78,10 @@ def window_join(
         time: The timestamp columns of both inputs; None for the arrival clock, one timestamp per micro-batch.
         lateness: How far behind its input's newest time a row may come and still find all its partners. Later rows are
             counted, and joined with what is still there.
+        constraints: What is known of the keys beforehand: `OneToMany`, `Clustered`, `Ordered`. A row that they leave
+            without a partner to come leaves before its window has passed.
+        punctuations: Per input ("left", "right") where its punctuations come from, as for `punctuated_join`.
+        on_violation: What to do with a row that breaks a promise: `"raise"`, `"drop"` (counted) or `"keep"`.
         algorithm: How the left and the right window are kept: `"HH"`, `"HN"`, `"NH"`, `"NN"` (H hash, N nested
             loops), or `"auto"` to choose by measured costs. Never changes the answer.
         service_rate: Rows per second that the join can take, all partitions together; None to estimate it.
@@ -102,8 +112,19 @@ def window_join(
     pairs, shared = key_pairs(WHO, on)
     kind = checked_how(WHO, how)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
-    options = WindowOptions.checked(
+    promised = bool(constraints) or punctuations is not None
+    known = {"constraints": constraints, "on_violation": on_violation} if promised else {}
+    if not promised and on_violation != "raise":
+        raise OptionError(
+            WHO,
+            expected="on_violation with constraints or punctuations",
+            found=f"on_violation={on_violation!r} and no promises that a row could break",
+            hint="Leave it out, or say what the inputs promise.",
+            option="on_violation",
+        )
+    options = (PromisedWindowOptions if promised else WindowOptions).checked(
         WHO,
+        **known,
         window=window,
         time=time,
         lateness=lateness,
@@ -122,9 +143,14 @@ def window_join(
             option="on_overload",
         )
     times = _time_positions(sources, options.time)
-    sources = typed_sources(sources, kind, needed=times[1:])
+    key_types = common_key_types(WHO, sources)
+    constrained = options.constraints if isinstance(options, PromisedWindowOptions) else ()
+    facts = KeyFacts(WHO, constrained, key_types)
+    all_sources = facts.with_punctuations(sources, punctuations)
+    sources = all_sources[:2] = typed_sources(all_sources[:2], kind, [*times[1:], *facts.sequences(sources[1])])
     estimated = options.on_overload == "shed" and options.service_rate is None
-    filled_in = {
+    filled_in: dict[str, Any] = {"constraints": facts.resolved(sources)} if promised else {}
+    filled_in |= {
         "time_columns": None if options.time is None else _time_columns(sources, options.time),
         "costs": _spark_costs() if options.algorithm == "auto" else None,
         "cores": parallelism(left.sparkSession) if estimated else None,
@@ -132,8 +158,8 @@ def window_join(
     options = options.model_copy(update=filled_in)
     return Binding(
         who=WHO,
-        operator="window",
-        sources=sources,
+        operator="promised_window" if promised else "window",
+        sources=all_sources,
         output=binary_output(WHO, *sources, shared=shared, how=kind),
         how=kind,
         options=options,

@@ -18,6 +18,7 @@ Jaewoo Kang, Jeffrey F. Naughton, Stratis D. Viglas: Evaluating Window Joins ove
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -54,10 +55,11 @@ class WindowJoin(BinaryJoin):
     """Joins two inputs within moving windows."""
 
     name = "window"
+    OPTIONS: ClassVar[type[WindowOptions]] = WindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
-        self.options = WindowOptions(**plan.options, **plan.tuning)
+        self.options = self.OPTIONS(**plan.options, **plan.tuning)
         self.windows = dict(zip(self.names, self.options.window, strict=True))
         self.reach = Reach(-self.windows[self.right], self.windows[self.left])
         columns = self.options.time_columns or (TIME, TIME)

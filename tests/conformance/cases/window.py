@@ -41,11 +41,11 @@ plan_with_times = partial(make_plan, payload=PAYLOAD)
 plan_with_numbers = partial(make_plan, payload=(pa.int64(), pa.string(), pa.int64()))
 
 
-def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **shape: Any) -> Script:
-    """A random script whose rows have a time: near their batch's, out of order, often equal, some late, some null."""
+def timed(script: Script, seed: int, *, jitter: float = 3.0, stragglers: float = 0.05) -> Script:
+    """A script whose rows get a time: near their batch's, out of order, often equal, some late, some null."""
     rng = random.Random(seed + 1)
 
-    def timed(row: Row, number: int) -> Row:
+    def one(row: Row, number: int) -> Row:
         if rng.random() < 0.02:
             return (*row, None)
         offset = rng.randrange(-int(2 * jitter), 2) / 2  # half seconds: equal times and exact window edges are common
@@ -56,11 +56,16 @@ def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **
     return [
         replace(
             arrival,
-            rows={name: [timed(row, number) for row in rows] for name, rows in arrival.rows.items()},
+            rows={name: [one(row, number) for row in rows] for name, rows in arrival.rows.items()},
             time=(number + 1) * SECOND,
         )
-        for number, arrival in enumerate(random_script(seed, **shape))
+        for number, arrival in enumerate(script)
     ]
+
+
+def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **shape: Any) -> Script:
+    """A random script with times."""
+    return timed(random_script(seed, **shape), seed, jitter=jitter, stragglers=stragglers)
 
 
 def one_falls_silent(seed: int, **shape: Any) -> Script:

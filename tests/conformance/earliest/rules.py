@@ -185,10 +185,11 @@ class Rules:
     # -- what is owed
 
     def admitted(self, history: History, step: Step) -> Step:
-        """A batch without the rows that broke a promise, if those are dropped."""
+        """A batch without the rows that broke a promise, if those are dropped. Rows without a time match nothing: they
+        are not looked at."""
         if self.on_violation != "drop":
             return step
-        kept = tuple(row for row in step.rows if not self.promised(history, row))
+        kept = tuple(row for row in step.rows if row.time is None or not self.promised(history, row))
         return Step(kept, step.said, step.ended, step.clock)
 
     def follow(self, history: History, held: Held) -> Answer:

@@ -48,6 +48,9 @@ def further() -> Iterator[tuple[JoinPlan, Script]]:
     yield replace(plan, output=(*plan.output, said)), truthful_script(1, batches=14)
     plan = make_plan("punctuated", tuning={"on_violation": "drop"})
     yield plan, [one_left(1, right=[Pattern.value(1)]), one_left(1)]
+    timed = {"window": [10, 10], "lateness": 0, "time_columns": ["_p0", "_p0"]}
+    plan = make_plan("promised_window", options=timed, tuning={"on_violation": "drop"})
+    yield plan, [one_left(1, right=[Pattern.value(1)]), one_left(1)]
     options = {"window": 10, "lateness": 0, "time": {"a": "_p0", "b": "_p0"}}
     rows = [{"a": [(1, 100, "")], "b": [(1, 100, "")]}, {"a": [(1, 95, ""), (1, 3, ""), (1, None, "")]}]
     yield make_plan("mjoin", ("a", "b"), options), [Arrival(each) for each in rows]

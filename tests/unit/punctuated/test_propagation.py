@@ -12,8 +12,9 @@ from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of,
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance, resume, saved
 from watersmeet.plan import JoinPlan, OutputColumn
+from watersmeet.punctuated.promises.partial import PartialPromises
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
-from watersmeet.punctuated.propagation import COLUMN, PartialPromises, punctuation_type
+from watersmeet.punctuated.propagation import COLUMN, punctuation_type
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan
 from watersmeet.testing.arrivals import KEYS

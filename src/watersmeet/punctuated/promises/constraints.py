@@ -10,7 +10,7 @@ that hold for every order the rows could have come in (see `ClusterTracker`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -81,6 +81,11 @@ class Ordered:
 
 
 Constraint = OneToMany | Clustered | Ordered
+
+
+def one_sides(constraints: Iterable[Constraint]) -> frozenset[str]:
+    """The inputs on which a key occurs at most once."""
+    return frozenset(one.one for one in constraints if isinstance(one, OneToMany))
 
 
 class ClusterTracker:

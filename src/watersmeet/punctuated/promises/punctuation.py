@@ -37,6 +37,18 @@ def reason_of(bits: int) -> str:
     return next(name for name, bit in SOURCES.items() if bits & bit)
 
 
+def by_reason(sources: Sources) -> dict[str, Mask]:
+    """Rows without a future by the first of their reasons."""
+    found = {}
+    rest = sources > 0
+    for reason, bit in SOURCES.items():
+        mine = rest & (sources & np.uint8(bit) > 0)
+        if mine.any():
+            found[reason] = mine
+            rest &= ~mine
+    return found
+
+
 @dataclass
 class Delta:
     """Keys newly promised: single keys to look up by hash, intervals of one column to look up by value.

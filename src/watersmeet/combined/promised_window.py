@@ -1,0 +1,143 @@
+"""The window join of inputs that also promise something about their keys.
+
+Semantics     those of the window join (`window.window_join`) over the rows that keep the promises. A punctuation takes
+              effect at the end of its batch; rows and punctuations of one batch have no order.
+No future     a row has none if the other input's window over it has passed; or if its key is promised away on the other
+              input; or if the other input has each key once and the row has been compared with the one of its key,
+              whether or not that one was near enough. It leaves in the batch in which the first of these becomes known.
+Per batch     1  rows that break an earlier promise are diverted, before anything is joined
+              2  new rows probe the stored ones of the other input and each other, within the windows
+              3  rows that have been compared with their only partner leave
+              4  the batch's promises are learned; new and stored rows that they leave without a partner leave
+              5  the clocks move, rows behind them leave, the other new rows are stored
+Disk          under a memory budget runs on disk are probed like those in memory, so nothing is owed to them, and
+              promises reach their rows too: single keys in the pages of their bucket, ranges in all pages.
+Structure     both sides are sorted by hash: promises are looked up by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import pyarrow as pa
+
+from watersmeet.columns.arrow import HASH, key_names, sort_by_hash, take
+from watersmeet.columns.matching import matches
+from watersmeet.combined.options import PromisedWindowOptions
+from watersmeet.join.hand import Hand
+from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.knowledge import Knowledge
+from watersmeet.punctuated.lookup import Found, has_keys, spoken_of, with_keys
+from watersmeet.punctuated.promises.intervals import Mask
+from watersmeet.punctuated.promises.punctuation import Delta, by_reason
+from watersmeet.state.parts import Rows as StoredRows
+from watersmeet.state.space import RunSpace
+from watersmeet.window.options import WindowOptions
+from watersmeet.window.scan import Rows
+from watersmeet.window.window_join import WindowJoin
+
+
+class PromisedWindowJoin(WindowJoin):
+    """Joins two inputs within moving windows, and forgets what their promises make useless."""
+
+    name = "promised_window"
+    OPTIONS: ClassVar[type[WindowOptions]] = PromisedWindowOptions
+
+    def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
+        super().__init__(plan, space)
+        assert isinstance(self.options, PromisedWindowOptions)
+        self.one_sides = self.options.one_sides
+        self.knowledge = Knowledge(
+            plan,
+            self.options.constraints,
+            self.options.on_violation,
+            self.accounts,
+            self.metrics,
+            partitions=plan.partitions,
+        )
+
+    def _method(self, name: str) -> str:
+        return "hash"
+
+    def _arrived(self, batch: Batch, name: str) -> Rows:
+        """The rows that arrived, sorted by hash, less those that broke a promise."""
+        table = sort_by_hash(super()._arrived(batch, name).table)
+        known = self._is_stored(name) if name in self.one_sides else None
+        return Rows(self.knowledge.admit(name, table, batch.number, known), self.time_columns[name])
+
+    # -- leaving
+
+    def _keep_all(self, arrived: dict[str, Rows], hand: Hand, batch: Batch) -> Iterator[pa.Table]:
+        yield from self._compared_with_their_only_partner(arrived, hand)
+        new = {name: self._learn(batch, name, rows.table) for name, rows in arrived.items()}
+        for name in self.names:
+            yield from hand.leave_by(name, by_reason(self.knowledge.find(name, hand.tables[name])))
+            yield from self._purge(name, new[self.other[name]])
+        yield from super()._keep_all(arrived, hand, batch)
+
+    def _compared_with_their_only_partner(self, arrived: dict[str, Rows], hand: Hand) -> Iterator[pa.Table]:
+        """Rows that can match one row at most leave once that one has come, matched or not."""
+        done: dict[str, Mask] = {}
+        stored: dict[str, Found] = {}
+        for one in self.one_sides:  # with two of them each side's rows must be found before the other's leave
+            many, ones = self.other[one], arrived[one].table
+            done[many] = self._is_stored(one)(hand.tables[many])
+            for i, _ in matches(hand.tables[many], ones):
+                done[many][i] = True
+            stored[many] = with_keys(self.stores[many], ones, on_disk=True)
+        for many in sorted(done):
+            yield from hand.leave(many, done[many], "one_to_many")
+            for part, rows in stored[many]:
+                yield from self.emitter.departed(self.stores[many].remove(StoredRows(part, rows), "one_to_many"))
+
+    def _is_stored(self, name: str) -> Callable[[pa.Table], Mask]:
+        def stored(rows: pa.Table) -> Mask:
+            return has_keys(self.stores[name], rows, on_disk=True)
+
+        return stored
+
+    def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> Delta:
+        """What a batch promises about an input. The end of it is the window join's business."""
+        new = Delta()
+        for source, table in self.knowledge.said(batch, name, arrived):
+            if table.num_rows and source != "ended":
+                new.add(self.knowledge.promises[name].add_punctuations(table, batch.number, source))
+        return new
+
+    def _purge(self, name: str, promised: Delta) -> Iterator[pa.Table]:
+        """Stored rows of an input that the other one's new promises leave without a partner leave."""
+        if promised.is_empty:
+            return
+        store, purged = self.stores[name], 0
+        keys = [HASH, *key_names(store.schema)]
+        for found in spoken_of(store, promised, on_disk=True):
+            for part, rows in found:
+                sources = self.knowledge.find(name, take(part.table.select(keys), rows))
+                for reason, chosen in by_reason(sources).items():
+                    gone = store.remove(StoredRows(part, rows[chosen]), reason)
+                    purged += sum(one.rows for one in gone)
+                    yield from self.emitter.departed(gone)
+        self.metrics.count("purges")
+        self.metrics.event("purge", input=name, rows=purged, promises=promised.count)
+
+    # -- state
+
+    def report(self) -> None:
+        """Windows and promises."""
+        super().report()
+        self.knowledge.report()
+
+    def save(self) -> OperatorState:
+        """What the window join keeps, and the promises; nothing of it after the end."""
+        if self.finished:
+            return OperatorState()
+        state = super().save()
+        state.tables, state.values["known"] = self.knowledge.save()
+        return state
+
+    def restore(self, state: OperatorState) -> None:
+        """Take up what `save` returned."""
+        super().restore(state)
+        self.knowledge.restore(state.tables, state.values["known"])

@@ -1,0 +1,112 @@
+"""What is known of both inputs' keys: punctuations, clusters and orders, and the rows that break them.
+
+A join asks it in every batch:
+
+    admit          which of the new rows keep what was promised before; the others are diverted (`violations`)
+    said           what the batch promises: punctuations, clusters that ended, an order followed, ended inputs
+    find           which rows of an input can find no partner any more, and by which source of a promise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.join.operator import Batch
+from watersmeet.plan import JoinPlan
+from watersmeet.plan.metrics import Metrics
+from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker, Constraint, Ordered, OrderTracker
+from watersmeet.punctuated.promises.intervals import Mask, Sources
+from watersmeet.punctuated.promises.partial import PartialPromises
+from watersmeet.punctuated.promises.patterns import punctuation_schema
+from watersmeet.punctuated.promises.punctuation import PunctuatedRange
+from watersmeet.punctuated.violations import Tracker, Violations
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.side_table import SideTable
+
+Tables = dict[str, SideTable]
+
+
+class Knowledge:
+    """The promises of two inputs."""
+
+    def __init__(
+        self,
+        plan: JoinPlan,
+        constraints: Sequence[Constraint],
+        on_violation: str,
+        accounts: Accounts,
+        metrics: Metrics,
+        *,
+        partitions: int,
+    ) -> None:
+        self.metrics = metrics
+        left, right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
+        self.other = {left: right, right: left}
+        self.kinds = kinds = plan.inputs[0].keys
+        self.promises = {name: PunctuatedRange(name, kinds, partitions) for name in self.names}
+        self.partial = {name: PartialPromises(name, kinds) for name in self.names}
+        self.trackers = {name: _trackers(constraints, name, kinds) for name in self.names}
+        self.gates = {
+            name: Violations(name, on_violation, self.promises[name], self.trackers[name], accounts)
+            for name in self.names
+        }
+
+    def admit(self, name: str, table: pa.Table, batch: int, is_known: Callable[[pa.Table], Mask] | None) -> pa.Table:
+        """The rows of a batch (sorted by hash) less those that break a promise. `is_known` tells, for an input on which
+        keys are unique, which keys it has stored already."""
+        return self.gates[name].admit(table, batch, self.metrics, is_known) if table.num_rows else table
+
+    def said(self, batch: Batch, name: str, arrived: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Everything that a batch promises about an input, as punctuations, with the source of each promise."""
+        told = batch.punctuations.get(name)
+        if told is not None and told.num_rows:
+            self.metrics.count(f"punctuations_in.{name}", told.num_rows)
+            yield "punctuation", self.partial[name].complete(told)
+        for tracker in self.trackers[name]:
+            yield "clustered" if isinstance(tracker, ClusterTracker) else "ordered", tracker.close(arrived)
+        if name in batch.ended:
+            schema = punctuation_schema(self.kinds)
+            yield "ended", pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+
+    def find(self, name: str, table: pa.Table) -> Sources:
+        """Which rows of an input (sorted by hash) the other one's promises leave without a partner to come."""
+        return self.promises[self.other[name]].find(table)
+
+    def report(self) -> None:
+        """How many promises are held."""
+        for name, promises in self.promises.items():
+            self.metrics.gauge(f"punctuations_held.{name}", len(promises))
+
+    def save(self) -> tuple[Tables, dict[str, Any]]:
+        """Tables and values."""
+        tables: Tables = {}
+        values: dict[str, Any] = {}
+        for name in self.names:
+            said, values[name] = self.promises[name].save()
+            tables |= said | self.partial[name].save()
+            for tracker in self.trackers[name]:
+                tables |= tracker.save() if isinstance(tracker, ClusterTracker) else {}
+        return tables, values
+
+    def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
+        """Take up what `save` returned; tables of other names are passed over."""
+        for name in self.names:
+            self.promises[name].restore(tables, values[name])
+            self.partial[name].restore(tables)
+            for tracker in self.trackers[name]:
+                if isinstance(tracker, ClusterTracker):
+                    tracker.restore(tables)
+
+
+def _trackers(constraints: Sequence[Constraint], name: str, kinds: tuple[pa.DataType, ...]) -> list[Tracker]:
+    trackers: list[Tracker] = []
+    for constraint in constraints:
+        if isinstance(constraint, Clustered) and constraint.input == name:
+            trackers.append(ClusterTracker(constraint, kinds))
+        elif isinstance(constraint, Ordered) and constraint.input == name:
+            column = 0 if constraint.key is None else int(constraint.key.removeprefix("_k"))
+            trackers.append(OrderTracker(constraint, column, kinds))
+    return trackers
