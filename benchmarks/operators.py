@@ -1,25 +1,30 @@
 """Every operator alone, in process: what a batch costs in CPU time, and how that compares with another source tree.
 
     python benchmarks/operators.py [NAME ...] [--rows 20000] [--batches 40]
-    python benchmarks/operators.py [NAME ...] --against ../other/src [--pairs 7]
+    python benchmarks/operators.py [NAME ...] --against REVISION [--pairs 7]     or a folder: --against ../other/src
 
 Seeded batches go through `run_batch` over a local state directory, as in a Spark task but without Spark: load a
 version, join, store, commit. All inputs end with the last batch, so what is owed is paid within the run, and the number
 of results is compared with one that is counted apart. With `--against` both trees take turns batch by batch, each in a
 process of its own, in at least seven pairs of fresh processes; the figure is the median of the pairs' ratios. Only the
-CPU time inside `run_batch` counts, so that neither the making of the input nor a busy machine matters much.
+CPU time inside `run_batch` counts, so that neither the making of the input nor a busy machine matters much. Modules may
+have moved since the other tree (`older_tree.py`). A comparison of all workloads is kept in `results/operators.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import io
+import json
 import os
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
@@ -130,7 +135,6 @@ def mastered(policy: str) -> Workload:
 
 
 ABC = ("a", "b", "c")
-ONE_TO_MANY = {"constraints": [{"kind": "ordered", "input": "right"}]}
 WINDOWED = {"window": SPAN * SECOND, "lateness": 3 * SECOND, "time": dict.fromkeys(ABC, "_p0")}
 WORKLOADS = {
     "symmetric": Workload("symmetric"),
@@ -222,7 +226,8 @@ class Side:
     """A process that runs a workload with one of the trees."""
 
     def __init__(self, source: Path, name: str, rows: int, count: int) -> None:
-        command = [sys.executable, __file__, name, "--serve", "--rows", str(rows), "--batches", str(count)]
+        script = [str(HERE / "older_tree.py"), __file__, name, "--serve"]
+        command = [sys.executable, *script, "--rows", str(rows), "--batches", str(count)]
         environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0"}
         self.process = subprocess.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -250,7 +255,20 @@ class Side:
             sys.exit(f"a run has failed with exit code {self.process.returncode}")
 
 
-def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> None:
+@contextmanager
+def source_of(tree: str) -> Iterator[Path]:
+    """The source folder of another tree: a folder as it is, or that of a revision of this repository."""
+    if Path(tree).is_dir():
+        yield Path(tree).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
+        archive = subprocess.run(["git", "archive", tree, "src"], cwd=HERE.parent, capture_output=True, check=True)
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder, "src")
+
+
+def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> dict[str, Any]:
     """Both trees in turns; prints one line."""
     trees = {"old": other, "new": HERE.parent / "src"}
     ratios, steady = [], []
@@ -270,6 +288,11 @@ def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> None:
         f"  old/new {statistics.median(ratios):.3f}  ({min(ratios):.3f} to {max(ratios):.3f})",
         flush=True,
     )
+    return {
+        "old_over_new": round(statistics.median(ratios), 3),
+        "of_all_pairs": [round(ratio, 3) for ratio in sorted(ratios)],
+        "median_batch_ms": {tree: round(value, 2) for tree, value in medians.items()},
+    }
 
 
 def main() -> None:
@@ -278,18 +301,24 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
     parser.add_argument("--rows", type=int, default=20_000, help="rows of an input in a batch")
     parser.add_argument("--batches", type=int, default=40)
-    parser.add_argument("--against", type=Path, help="the src folder of another tree")
+    parser.add_argument("--against", help="a revision, or the src folder of another tree")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.names) - set(WORKLOADS)
     if unknown:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    if given.against:
+        with source_of(given.against) as other:
+            sizes = given.rows, given.batches, given.pairs
+            found = {name: compare(name, other, *sizes) for name in given.names or WORKLOADS}
+        if not given.names:
+            whole = {"against": given.against, "rows": given.rows, "batches": given.batches, "workloads": found}
+            (HERE / "results" / "operators.json").write_text(json.dumps(whole, indent=2) + "\n")
+        return
     for name in given.names or WORKLOADS:
         if given.serve:
             serve(name, given.rows, given.batches)
-        elif given.against:
-            compare(name, given.against.resolve(), given.rows, given.batches, given.pairs)
         else:
             seconds, results, files = zip(*measure(name, given.rows, given.batches), strict=True)
             print(
