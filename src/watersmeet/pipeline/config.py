@@ -238,8 +238,8 @@ def misfits(
     if finish == "when_drained" and trigger is not None and not trigger.ends:
         wrong += [
             detail(
-                f"never comes: source {name!r} ({source.format}) has no end; use trigger: {{available_now: true}} "
-                "or finish: never",
+                f"would never happen: source {name!r} ({source.format}) has no end; "
+                "use trigger: {available_now: true} or finish: never",
                 ("finish",),
             )
             for name, source in sources.items()

@@ -103,7 +103,7 @@ def _options(join: Join) -> Iterator[str]:
     in_force = join.options.effective()
     fields = type(join.options).model_fields
     for name in join.wiring.option_names():
-        if name == "memory":  # said before, with the partitions' shares
+        if name == "memory":  # printed before, with the partitions' shares
             continue
         if name in in_force:
             origin = "given" if name in join.given else "default"

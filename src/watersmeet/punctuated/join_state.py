@@ -44,7 +44,7 @@ class JoinState:
         self.schemas = {spec.name: spec.schema for spec in plan.inputs}
         self.kinds = kinds = plan.inputs[0].keys
         self.keys = [HASH, *(key_name(i) for i in range(len(kinds)))]
-        # A range to propagate is said by every partition: what one of them cannot be asked for must not count as said.
+        # A range to propagate is emitted by every partition: what one of them cannot emit must not count as emitted.
         partitions = 1 if options.propagate else plan.partitions
         self.promises = {name: PunctuatedRange(name, kinds, partitions) for name in self.names}
         buckets = Buckets(options.buckets)

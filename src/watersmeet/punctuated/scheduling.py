@@ -129,7 +129,7 @@ class WaitingPool:
             return np.zeros(table.num_rows, np.bool_)
         return has_keys(self.rows[name], table)
 
-    def hear(self, name: str, delta: Delta) -> None:
+    def promised(self, name: str, delta: Delta) -> None:
         """Learn what was promised, for value-oriented scheduling."""
         if self.quota is not None and isinstance(self.scheduling, ValueOriented) and not delta.is_empty:
             self.urgent[name].add(delta)

@@ -99,8 +99,8 @@ def punctuated_join(
         purge: `"immediate"` (the default) purges stored rows in the batch that brings the promise, `"batch"` after
             `purge_after` promises, when memory is short or when no rows come.
         purge_after: See `purge`.
-        memory: Budget for all partitions together, such as `"256 MB"`; what does not fit is spilled to disk and met
-            again when no rows come, or at the end. Without it everything stays in memory. It may be changed,
+        memory: Budget for all partitions together, such as `"256 MB"`; what does not fit is spilled to disk and joined
+            when no rows come, or at the end. Without it everything stays in memory. It may be changed,
             added and taken away at a restart.
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
