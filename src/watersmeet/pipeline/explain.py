@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.pipeline.build import build
-from watersmeet.pipeline.config import Columns, LoadedPipeline
+from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.joins import Join
+from watersmeet.pipeline.models import Columns
 from watersmeet.pipeline.places import place_problems
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import format_bytes, format_duration

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import watersmeet as wm
-from watersmeet.pipeline.config import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
 from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.models import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
 from watersmeet.pipeline.progress import format_bytes, format_duration
 from watersmeet.pipeline.wiring import Wiring
 from watersmeet.plan.options import Duration, Size
