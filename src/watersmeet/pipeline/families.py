@@ -49,18 +49,6 @@ class ProgressiveWiring(BinaryWiring):
 
     operator: Literal["progressive"]
 
-    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.progressive_join`."""
-        return wm.progressive_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            partitions=self.partitions,
-            **options,
-        )
-
 
 class WindowWiring(BinaryWiring):
     """See `wm.window_join`."""
@@ -70,18 +58,6 @@ class WindowWiring(BinaryWiring):
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
     operator: Literal["window"]
-
-    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.window_join`."""
-        return wm.window_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            partitions=self.partitions,
-            **options,
-        )
 
     def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
         """Keys and times."""
@@ -193,21 +169,12 @@ class PunctuatedWiring(BinaryWiring):
                 yield "constraints", self.sources()[constraint.input], constraint.sequence
 
     def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.punctuated_join`."""
+        """The same with the punctuations."""
         punctuations: dict[str, wm.PunctuationRows | DataFrame] = {
             name: wm.PunctuationRows(origin.column) if origin.column else site.frames[str(origin.source)]
             for name, origin in self.punctuations.items()
         }
-        return wm.punctuated_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            punctuations=punctuations,
-            partitions=self.partitions,
-            **options,
-        )
+        return super().build(site, {"punctuations": punctuations, **options})
 
 
 class SemiStreamWiring(Wiring):
