@@ -15,7 +15,7 @@ from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
-from watersmeet.punctuated.lookup import spoken_of
+from watersmeet.punctuated.lookup import covered
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker, Ordered, OrderTracker
 from watersmeet.punctuated.promises.intervals import Mask, Sources
@@ -102,7 +102,7 @@ class JoinState:
         if delta.is_empty:
             return
         purged = 0
-        for found in spoken_of(stored, delta):
+        for found in covered(stored, delta):
             for part, candidates in found:
                 rows = alive_of(part, candidates)
                 sources = self.without_future(name, take(part.table.select(self.keys), rows))

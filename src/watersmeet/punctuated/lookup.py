@@ -1,4 +1,4 @@
-"""Finding the stored rows that promises speak of, without looking at all of them.
+"""Finding the stored rows that promises cover, without looking at all of them.
 
 A single key is found by its hash, a range by binary search in an order of the values: row numbers by the value of a key
 column, made when a range is first looked up in a run and kept with it. So a purge costs what it purges.
@@ -54,8 +54,8 @@ def everything(store: RowStore) -> Found:
     return [(part, np.arange(part.table.num_rows) if part.living is None else part.living) for part in store.parts()]
 
 
-def spoken_of(store: RowStore, delta: Delta) -> Iterator[Found]:
-    """Rows in memory that new promises may speak of."""
+def covered(store: RowStore, delta: Delta) -> Iterator[Found]:
+    """Rows in memory that new promises may cover."""
     if delta.everything:
         yield everything(store)
         return

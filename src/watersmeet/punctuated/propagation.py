@@ -28,7 +28,7 @@ from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, sort_b
 from watersmeet.columns.grouping import first_of_each, group_ids
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
-from watersmeet.punctuated.lookup import Found, everything, has_keys, spoken_of, within
+from watersmeet.punctuated.lookup import Found, covered, everything, has_keys, within
 from watersmeet.punctuated.promises.codes import argsort, search
 from watersmeet.punctuated.promises.intervals import Intervals, Mask
 from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
@@ -86,7 +86,7 @@ class Propagation:
         return sum(self.points[name].rows + self.ranges[name].num_rows for name in self.names)
 
     def fresh_ranges(self, name: str, table: pa.Table) -> pa.Table:
-        """Before punctuations are added: those that speak of many keys and say something new."""
+        """Before punctuations are added: those that cover many keys and promise something new."""
         schema = punctuation_schema(self.kinds)
         found = [schema.empty_table()]
         for shaped in shapes(normalised(table, self.kinds), self.kinds):
@@ -180,7 +180,7 @@ class Propagation:
         changed, self._changed = self._changed, Delta()
         for name, other in (self.names, self.names[::-1]):
             pending = self.points[name]
-            for found in spoken_of(pending, changed):
+            for found in covered(pending, changed):
                 for part, candidates in found:
                     at = alive_of(part, candidates)
                     keys = take(part.table, at)

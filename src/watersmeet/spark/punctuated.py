@@ -105,7 +105,7 @@ def punctuated_join(
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that
-            promises speak of).
+            promises cover).
         quota: How many rows a partition processes per micro-batch; the others wait.
         on_violation: What to do with a row that breaks a promise: `"raise"`, `"drop"` (counted) or `"keep"`.
         propagate: Name of an output column that carries punctuations of the output; null in results.
