@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.lab.driver_runs import PERIODS, batches, rows_of, timelines
+from watersmeet.lab.timeline import Timeline
 from watersmeet.lab.workloads import DATASETS, DURATION, stream
-from watersmeet.multiway.timeline import Timeline
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

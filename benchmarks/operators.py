@@ -1,25 +1,31 @@
 """Every operator alone, in process: what a batch costs in CPU time, and how that compares with another source tree.
 
     python benchmarks/operators.py [NAME ...] [--rows 20000] [--batches 40]
-    python benchmarks/operators.py [NAME ...] --against ../other/src [--pairs 7]
+    python benchmarks/operators.py [NAME ...] --against REVISION [--pairs 7]     or a folder: --against ../other/src
 
 Seeded batches go through `run_batch` over a local state directory, as in a Spark task but without Spark: load a
 version, join, store, commit. All inputs end with the last batch, so what is owed is paid within the run, and the number
 of results is compared with one that is counted apart. With `--against` both trees take turns batch by batch, each in a
-process of its own, in at least seven pairs of fresh processes; the figure is the median of the pairs' ratios. Only the
-CPU time inside `run_batch` counts, so that neither the making of the input nor a busy machine matters much.
+process of its own, in several pairs of fresh processes. Of every batch the median over the pairs counts, and the figure
+is the ratio of the sums of these medians, so that what disturbs one side for a moment does not count. Only the CPU time
+inside `run_batch` does, so that the making of the input does not matter. Modules may have moved since the other tree
+(`older_tree.py`). A comparison of all workloads is kept in `results/operators.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import io
+import json
 import os
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
@@ -130,7 +136,6 @@ def mastered(policy: str) -> Workload:
 
 
 ABC = ("a", "b", "c")
-ONE_TO_MANY = {"constraints": [{"kind": "ordered", "input": "right"}]}
 WINDOWED = {"window": SPAN * SECOND, "lateness": 3 * SECOND, "time": dict.fromkeys(ABC, "_p0")}
 WORKLOADS = {
     "symmetric": Workload("symmetric"),
@@ -222,7 +227,8 @@ class Side:
     """A process that runs a workload with one of the trees."""
 
     def __init__(self, source: Path, name: str, rows: int, count: int) -> None:
-        command = [sys.executable, __file__, name, "--serve", "--rows", str(rows), "--batches", str(count)]
+        script = [str(HERE / "older_tree.py"), __file__, name, "--serve"]
+        command = [sys.executable, *script, "--rows", str(rows), "--batches", str(count)]
         environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0"}
         self.process = subprocess.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -250,26 +256,47 @@ class Side:
             sys.exit(f"a run has failed with exit code {self.process.returncode}")
 
 
-def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> None:
+@contextmanager
+def source_of(tree: str) -> Iterator[Path]:
+    """The source folder of another tree: a folder as it is, or that of a revision of this repository."""
+    if Path(tree).is_dir():
+        yield Path(tree).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as folder:
+        archive = subprocess.run(["git", "archive", tree, "src"], cwd=HERE.parent, capture_output=True, check=True)
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder, "src")
+
+
+def compare(name: str, other: Path, rows: int, count: int, pairs: int) -> dict[str, Any]:
     """Both trees in turns; prints one line."""
     trees = {"old": other, "new": HERE.parent / "src"}
-    ratios, steady = [], []
+    ratios: list[float] = []
+    seconds: dict[str, list[list[float]]] = {tree: [[] for _ in range(count)] for tree in trees}
     for pair in range(pairs):
         sides = {tree: Side(source, name, rows, count) for tree, source in trees.items()}
         for number in range(count):
             for tree in sorted(sides, reverse=(number + pair) % 2 == 0):
                 sides[tree].step()
+                seconds[tree][number].append(sides[tree].seconds[-1])
         for side in sides.values():
             side.close()
         ratios.append(sum(sides["old"].seconds) / sum(sides["new"].seconds))
-        steady.append({tree: statistics.median(side.seconds) * 1e3 for tree, side in sides.items()})
-    medians = {tree: statistics.median(each[tree] for each in steady) for tree in trees}
+    typical = {tree: [statistics.median(some) for some in seconds[tree]] for tree in trees}
+    ratio = sum(typical["old"]) / sum(typical["new"])
+    medians = {tree: statistics.median(typical[tree]) * 1e3 for tree in trees}
     files = "/".join(f"{sides[tree].files / count:.1f}" for tree in trees)
     print(
         f"{name:20} {rows:>7,} rows  median batch {medians['old']:7.2f} -> {medians['new']:7.2f} ms  files {files:9}"
-        f"  old/new {statistics.median(ratios):.3f}  ({min(ratios):.3f} to {max(ratios):.3f})",
+        f"  old/new {ratio:.3f}  (pairs {min(ratios):.3f} to {max(ratios):.3f})",
         flush=True,
     )
+    return {
+        "old_over_new": round(ratio, 3),
+        "of_the_pairs": [round(one, 3) for one in sorted(ratios)],
+        "median_batch_ms": {tree: round(value, 2) for tree, value in medians.items()},
+    }
 
 
 def main() -> None:
@@ -278,18 +305,24 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
     parser.add_argument("--rows", type=int, default=20_000, help="rows of an input in a batch")
     parser.add_argument("--batches", type=int, default=40)
-    parser.add_argument("--against", type=Path, help="the src folder of another tree")
+    parser.add_argument("--against", help="a revision, or the src folder of another tree")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     unknown = set(given.names) - set(WORKLOADS)
     if unknown:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    if given.against:
+        with source_of(given.against) as other:
+            sizes = given.rows, given.batches, given.pairs
+            found = {name: compare(name, other, *sizes) for name in given.names or WORKLOADS}
+        if not given.names:
+            whole = {"against": given.against, "rows": given.rows, "batches": given.batches, "workloads": found}
+            (HERE / "results" / "operators.json").write_text(json.dumps(whole, indent=2) + "\n")
+        return
     for name in given.names or WORKLOADS:
         if given.serve:
             serve(name, given.rows, given.batches)
-        elif given.against:
-            compare(name, given.against.resolve(), given.rows, given.batches, given.pairs)
         else:
             seconds, results, files = zip(*measure(name, given.rows, given.batches), strict=True)
             print(

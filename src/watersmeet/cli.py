@@ -121,13 +121,13 @@ def check(
 
             try:
                 session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
-            except WatersmeetError as error:  # a package that cannot be had; the rest can still be said
+            except WatersmeetError as error:  # a package that cannot be had; the rest can still be reported
                 problem = loaded.problem(str(error), ("packages",))
                 raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
             check_with_spark(loaded, session)
         elif problems := [*loaded.problems, *place_problems(loaded), *wrong_packages]:
             raise PipelineError(problems)
-        print(f"{pipeline}: good")
+        print(f"{pipeline}: OK")
 
 
 @app.command()

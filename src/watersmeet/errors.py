@@ -176,7 +176,7 @@ class FanOutError(WatersmeetError):
 
 
 class OverloadError(WatersmeetError):
-    """A stream is faster than the join's memory allows, and the join was told not to cope."""
+    """Rows come faster than the join's memory allows, and its options say to raise."""
 
 
 class WorkerSetupError(WatersmeetError):

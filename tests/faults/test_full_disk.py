@@ -124,7 +124,7 @@ def test_a_full_disk_stops_the_batch_and_loses_nothing(disk: Disk) -> None:
             found.update(advance(disk, number, "before"))
             done += 1
 
-    with pytest.raises(StateDirError, match=r"state file .*: expected room for it.*No space left.*Nothing is lost"):
+    with pytest.raises(StateDirError, match=r"state file .*: expected free space.*No space left.*Nothing is lost"):
         run_until_full()
     assert 0 < done < len(SCRIPT) - 1
     with pytest.raises(StateDirError, match="No space left"):
@@ -138,7 +138,7 @@ def test_a_read_only_directory_stops_the_batch_and_loses_nothing(disk: Disk) -> 
     found = advance(disk, 0, "before") + advance(disk, 1, "before")
     disk.set_writable(False)
     with pytest.raises(
-        StateDirError, match=r"state file .*: expected room for it, and leave to write, found .*[Rr]ead-only"
+        StateDirError, match=r"state file .*: expected free space and permission to write, found .*[Rr]ead-only"
     ):
         advance(disk, 2, "before")
     disk.set_writable(True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter, process_time
+from time import process_time
 
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.calibration.kept_costs import nanoseconds
 from watersmeet.columns.arrow import hash_keys, sort_by_hash, take
 from watersmeet.columns.matching import matches
 from watersmeet.join.operator import Batch, advance
@@ -82,13 +83,8 @@ def _rows(values: np.ndarray[tuple[int], np.dtype[np.int64]], spec: InputSpec) -
 
 
 def _seconds(action: Callable[[], object], rows: int) -> float:
-    """Seconds per row, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        started = perf_counter()
-        action()
-        best = min(best, perf_counter() - started)
-    return best / rows
+    """Seconds of processor time per row, the best of three."""
+    return nanoseconds(action, repeats=3) / 1e9 / rows
 
 
 def _touch(directory: StateDir) -> int:

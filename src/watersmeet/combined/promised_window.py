@@ -29,7 +29,7 @@ from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.knowledge import Knowledge
-from watersmeet.punctuated.lookup import Found, has_keys, spoken_of, with_keys
+from watersmeet.punctuated.lookup import Found, covered, has_keys, with_keys
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta, by_reason
 from watersmeet.state.parts import Rows as StoredRows
@@ -112,7 +112,7 @@ class PromisedWindowJoin(WindowJoin):
             return
         store, purged = self.stores[name], 0
         keys = [HASH, *key_names(store.schema)]
-        for found in spoken_of(store, promised, on_disk=True):
+        for found in covered(store, promised, on_disk=True):
             for part, rows in found:
                 sources = self.knowledge.find(name, take(part.table.select(keys), rows))
                 for reason, chosen in by_reason(sources).items():

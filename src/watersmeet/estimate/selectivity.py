@@ -6,7 +6,7 @@ Symbols as in Valsomatzis and Gounaris, Table 1, for inputs numbered 0..n-1:
     sigma_MJoin    results over the product of the sizes of all inputs
     sigma_Sj       results over the rows of input j
 
-Every step in which a slice of `rows` rows meets tables of sizes |ht_l| adds `rows * prod |ht_l|` to the cross product
+Every step in which a slice of `rows` rows probes tables of sizes |ht_l| adds `rows * prod |ht_l|` to the cross product
 and its results to the results. Over a whole run these steps tile the product of all inputs exactly once, so without
 ageing the ratio *is* sigma_MJoin. Ageing (once per batch) lets the estimates follow data that changes.
 """

@@ -2,7 +2,7 @@
 
 An operator sees batches and holds runs; it knows nothing of Spark, files or versions. Once per batch the driver calls
 
-    advance(operator, batch)   ->   on_batch      all rows of the batch meet the state and each other, then are stored
+    advance(operator, batch)   ->   on_batch      all rows of the batch probe the state and each other, then are stored
                                     on_idle       only if no row came: useful work, within a budget of pages
                                     (inputs that end with this batch are noted)
                                     finish        only once, in the batch with which the last input ended
@@ -85,7 +85,7 @@ class Operator(ABC):
         return iter(())
 
     def finish(self) -> Iterator[pa.Table]:
-        """All inputs have ended: yield whatever is still owed and let go of the state."""
+        """All inputs have ended: yield whatever is still owed and drop the state."""
         return iter(())
 
     def report(self) -> None:  # noqa: B027  (most operators have nothing to add)

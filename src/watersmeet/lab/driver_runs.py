@@ -14,8 +14,8 @@ from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch
 from watersmeet.lab.experiment import Scale
 from watersmeet.lab.measuring import order_of_turns, uncollected
+from watersmeet.lab.timeline import Timeline, timed_batch
 from watersmeet.lab.workloads import DATASETS, DURATION, Floats, stream
-from watersmeet.multiway.timeline import Timeline, timed_batch
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 

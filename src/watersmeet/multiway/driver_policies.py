@@ -2,7 +2,7 @@
 
 A policy gives every input a score. Among the inputs with rows left, the best score drives next and ties go to the
 input that comes first; the scores are worked out anew before every slice. The answer does not depend on the policy:
-each slice meets all that is stored and drained of the other inputs, then becomes part of its own, so every combination
+each slice probes all that is stored and drained of the other inputs, then becomes part of its own, so every combination
 is found exactly once, by the last of its rows to be drained.
 
     timestamp          oldest slice first                         Fig. 2, in slices of time

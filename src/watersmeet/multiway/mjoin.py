@@ -134,7 +134,7 @@ class MJoin(Operator):
         yield from self._stay_within_memory(buffers, batch)
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
-        """A slice meets what is stored and drained of all other inputs."""
+        """A slice probes what is stored and drained of all other inputs."""
         if all(step.stored[index] for index in step.order):
             hashes = hashes_of(buffer)[step.rows]
             self._sample(step, hashes, number)

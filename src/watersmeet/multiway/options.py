@@ -41,7 +41,7 @@ class MultiwayOptions(Options):
         10_000_000,
         ge=0,
         le=MAX_DURATION,
-        description="How far behind its input's newest time a row may come and still meet all its partners.",
+        description="How far behind its input's newest time a row may come and still find all its partners.",
     )
     time: dict[str, str] = Field(
         default_factory=dict,

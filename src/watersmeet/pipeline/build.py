@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import PlanError
-from watersmeet.pipeline.config import Columns, LoadedPipeline, SinkConfig, SourceConfig
+from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.connectors import advice
+from watersmeet.pipeline.models import Columns, SinkConfig, SourceConfig
 from watersmeet.pipeline.names import InputNames
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 from watersmeet.pipeline.wiring import Site

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
+from rich import filesize
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.pipeline.progress import InputProgress, Snapshot, format_bytes
+from watersmeet.pipeline.progress import InputProgress, Snapshot
 
 _STATE_STYLES = {"waiting": "dim", "flowing": "green", "stalled": "yellow", "ended": "dim", "open": "dim"}
 Redact = Callable[[str], str]
@@ -172,10 +173,10 @@ def _batch(snapshot: Snapshot) -> str:
 
 
 def _memory(snapshot: Snapshot) -> str:
-    of_budget = f" of {format_bytes(snapshot.budget)}" if snapshot.budget else ""
-    text = f"{format_bytes(snapshot.resident_bytes)}{of_budget} resident"
+    of_budget = f" of {filesize.decimal(snapshot.budget)}" if snapshot.budget else ""
+    text = f"{filesize.decimal(snapshot.resident_bytes)}{of_budget} resident"
     if snapshot.budget or snapshot.spilled_bytes:
-        text += f", {format_bytes(snapshot.spilled_bytes)} spilled"
+        text += f", {filesize.decimal(snapshot.spilled_bytes)} spilled"
     return f"{text}, {snapshot.state_rows:,} rows"
 
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from rich import filesize
 
 from watersmeet.pipeline.build import build
-from watersmeet.pipeline.config import Columns, LoadedPipeline
+from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.joins import Join
+from watersmeet.pipeline.models import Columns
 from watersmeet.pipeline.places import place_problems
 from watersmeet.pipeline.problems import PipelineError
-from watersmeet.pipeline.progress import format_bytes, format_duration
+from watersmeet.pipeline.progress import format_duration
 from watersmeet.pipeline.reference import shown_value
 from watersmeet.pipeline.wiring import Site, row_bytes
 from watersmeet.state.directory import StateDir
@@ -84,8 +86,8 @@ def _join(loaded: LoadedPipeline, record: dict[str, Any], session: SparkSession,
     partitions = recorded_partitions(StateDir(loaded.state_dir)) or int(record.get("partitions", 1))
     yield f"  partitions: {partitions}, by the hash of the key {_key(join.wiring)}"
     if join.memory is not None:
-        share = format_bytes(join.memory / partitions)
-        yield f"  memory: {format_bytes(join.memory)} in all, {share} for each partition"
+        share = filesize.decimal(join.memory // partitions)
+        yield f"  memory: {filesize.decimal(join.memory)} in all, {share} for each partition"
         for source in sources.values():
             width = row_bytes(frames[source])
             yield f"    would hold about {join.memory // width:,} rows of {source} alone, at about {width} bytes each"
@@ -103,7 +105,7 @@ def _options(join: Join) -> Iterator[str]:
     in_force = join.options.effective()
     fields = type(join.options).model_fields
     for name in join.wiring.option_names():
-        if name == "memory":  # said before, with the partitions' shares
+        if name == "memory":  # printed before, with the partitions' shares
             continue
         if name in in_force:
             origin = "given" if name in join.given else "default"

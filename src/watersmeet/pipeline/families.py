@@ -50,18 +50,6 @@ class ProgressiveWiring(BinaryWiring):
 
     operator: Literal["progressive"]
 
-    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.progressive_join`."""
-        return wm.progressive_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            partitions=self.partitions,
-            **options,
-        )
-
 
 class PromisedWiring(BinaryWiring):
     """Two inputs that may promise something about their keys."""
@@ -89,12 +77,13 @@ class PromisedWiring(BinaryWiring):
             if not isinstance(constraint, wm.OneToMany) and constraint.sequence is not None:
                 yield "constraints", self.sources()[constraint.input], constraint.sequence
 
-    def origins(self, site: Site) -> dict[str, wm.PunctuationRows | DataFrame]:
-        """Where punctuations come from, as the functions take it."""
-        return {
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """The same with the punctuations, if there are any."""
+        punctuations = {
             name: wm.PunctuationRows(origin.column) if origin.column else site.frames[str(origin.source)]
             for name, origin in self.punctuations.items()
         }
+        return super().build(site, {"punctuations": punctuations or None, **options})
 
 
 class WindowWiring(PromisedWiring):
@@ -105,19 +94,6 @@ class WindowWiring(PromisedWiring):
     SUMMARY = "two unbounded streams, each with a moving window of its own"
 
     operator: Literal["window"]
-
-    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.window_join`."""
-        return wm.window_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            punctuations=self.origins(site) or None,
-            partitions=self.partitions,
-            **options,
-        )
 
     def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
         """Keys, promises and times."""
@@ -205,19 +181,6 @@ class PunctuatedWiring(PromisedWiring):
     SUMMARY = "two streams that promise what they will not send any more: state is purged as soon as it is useless"
 
     operator: Literal["punctuated"]
-
-    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
-        """Call `wm.punctuated_join`."""
-        return wm.punctuated_join(
-            site.frames[self.left],
-            site.frames[self.right],
-            on=python_keys(self.on),
-            how=self.how,
-            state_dir=site.state_dir,
-            punctuations=self.origins(site),
-            partitions=self.partitions,
-            **options,
-        )
 
 
 class SemiStreamWiring(Wiring):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rich import filesize
+
 from watersmeet.errors import StateError
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.state.directory import StateDir
@@ -225,7 +227,7 @@ class ProgressTracker:
         """What is known to be left: unread data at the sources, then data on disk that the end of the join reads."""
         waiting = [f"{self.inputs[name]}: {lag}" for name, lag in lags.items() if not lag.startswith("0 ")]
         if last and last.spilled_bytes and not self.history.finished:
-            waiting.append(f"{format_bytes(last.spilled_bytes)} on disk")
+            waiting.append(f"{filesize.decimal(last.spilled_bytes)} on disk")
         return ", ".join(waiting) or None
 
 
@@ -247,16 +249,3 @@ def format_duration(microseconds: int) -> str:
     units = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
     unit = next(name for name, length in units.items() if microseconds % length == 0) if microseconds else "s"
     return f"{microseconds // units[unit]} {unit}"
-
-
-def format_bytes(size: float) -> str:
-    """A size for people.
-
-    >>> format_bytes(950), format_bytes(256_000_000)
-    ('950 B', '256.0 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from rich import filesize
 
 import watersmeet as wm
-from watersmeet.pipeline.config import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
 from watersmeet.pipeline.families import FAMILIES
-from watersmeet.pipeline.progress import format_bytes, format_duration
+from watersmeet.pipeline.models import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
+from watersmeet.pipeline.progress import format_duration
 from watersmeet.pipeline.wiring import Wiring
 from watersmeet.plan.options import Duration, Size
 
@@ -95,7 +96,7 @@ def shown_value(field: FieldInfo, value: Any) -> str:
         return ", ".join(format_duration(one) if kind == "list of duration" else str(one) for one in value)
     if kind == "duration":
         return format_duration(value)
-    return format_bytes(value) if kind == "size" else str(value)
+    return filesize.decimal(value) if kind == "size" else str(value)
 
 
 def type_name(annotation: Any, metadata: list[Any] | None = None) -> str:

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
+from rich import filesize
 from rich.table import Table
 
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
-from watersmeet.pipeline.progress import format_bytes
 from watersmeet.state.directory import JOIN_FILE, StateDir
 from watersmeet.state.history import held_runs, newest_manifests
 from watersmeet.state.identity import read_join
@@ -63,7 +63,7 @@ def state_table(directory: StateDir) -> Table:
     for name in ("partition", "version", "status", "input", "tier", "runs", "rows", "bytes"):
         table.add_column(name, justify="left" if name in ("status", "input", "tier") else "right")
     for row in state_rows(directory):
-        shown = {**row, "rows": f"{row['rows']:,}", "bytes": format_bytes(row["bytes"])}
+        shown = {**row, "rows": f"{row['rows']:,}", "bytes": filesize.decimal(row["bytes"])}
         table.add_row(*(str(value) for value in shown.values()))
     return table
 
@@ -113,8 +113,8 @@ def metrics_table(directory: StateDir, last: int | None = None) -> Table:
             *(f"{row['rows_in'].get(name, 0):,}" for name in inputs),
             f"{row['results']:,}",
             f"{row['state_rows']:,}",
-            format_bytes(row["resident_bytes"]),
-            format_bytes(row["spilled_bytes"]),
+            filesize.decimal(row["resident_bytes"]),
+            filesize.decimal(row["spilled_bytes"]),
             f"{row['seconds']:.3f}",
             ", ".join(f"{kind} x{count}" for kind, count in row["events"].items()) or "-",
         )

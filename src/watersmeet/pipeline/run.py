@@ -28,11 +28,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.errors import EndedInputError, WatersmeetError, without_line
 from watersmeet.pipeline.build import build, first_lines
-from watersmeet.pipeline.config import LoadedPipeline, TriggerConfig
+from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.display import Display, make_display
 from watersmeet.pipeline.drain import DrainWatch
 from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.models import TriggerConfig
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+import watersmeet as wm
 from watersmeet.plan.options import Options
 
 _SIZES: dict[type[T.DataType], int] = {
@@ -132,6 +133,19 @@ class BinaryWiring(PartitionedWiring):
     def columns(self, options: Options | None) -> Iterator[tuple[str, str, str]]:
         """The keys."""
         yield from key_columns(self.on, self.left, self.right)
+
+    def build(self, site: Site, options: dict[str, Any]) -> DataFrame:
+        """Call the family's function."""
+        join: Callable[..., DataFrame] = getattr(wm, self.FUNCTION)
+        return join(
+            site.frames[self.left],
+            site.frames[self.right],
+            on=python_keys(self.on),
+            how=self.how,
+            state_dir=site.state_dir,
+            partitions=self.partitions,
+            **options,
+        )
 
 
 def key_columns(on: Keys, left: str | None, right: str | None) -> Iterator[tuple[str, str, str]]:

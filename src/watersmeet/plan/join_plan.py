@@ -22,7 +22,7 @@ from watersmeet.columns.arrow import HASH, key_name, payload_name
 class OutputColumn:
     """An output column: its field, and the input and internal column that feed it.
 
-    A result that has no row of that input takes the value from the same column of the input `otherwise`, if it is said.
+    A result that has no row of that input takes the value from the same column of the input `otherwise`, if given.
     """
 
     field: pa.Field

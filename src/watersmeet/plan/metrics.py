@@ -180,7 +180,7 @@ METRICS: dict[str, Metric] = {
         _counter("punctuations_in.input", "punctuations", "received", W, U),
         _counter("punctuations_out", "punctuations", "propagated to the output", U),
         _gauge("punctuations_held.input", "punctuations", "still needed: to purge, or to check rows against", W, U),
-        _gauge("punctuations_pending", "punctuations", "to be propagated once the rows they speak of have left", U),
+        _gauge("punctuations_pending", "punctuations", "to be propagated once the rows they cover have left", U),
         _counter("purges", "purges", "searches for rows that new promises have made useless", W, U),
         _counter("violations.input.promise", "rows", "that broke the promise of their input", W, U),
         # Semi-stream joins.

@@ -58,9 +58,9 @@ class DiskTasks:
     pages: int = 0
 
     def md(self, index: int, bucket: int, batch: int) -> Iterator[pa.Table]:
-        """R_index mem[bucket] meets the other input's R disk[bucket] (Fig. 5).
+        """R_index mem[bucket] joined with the other input's R disk[bucket] (Fig. 5).
 
-        Only rows newer than the bucket's last md-task take part: the older ones have met everything on disk.
+        Only rows newer than the bucket's last md-task take part: the older ones were joined with everything on disk.
         """
         memory = InMemoryRows(self.stores[index], bucket, int(self.expected.last_md[index, bucket]))
         if memory.table.num_rows:
@@ -79,7 +79,7 @@ class DiskTasks:
         self.expected.md_done(index, bucket, batch)
 
     def dd(self, bucket: int, fan_in: int, max_pages: int) -> Iterator[pa.Table]:
-        """R_1 disk[bucket] meets R_2 disk[bucket]: merging operations until all runs match, or the pages are used."""
+        """R_1 disk[bucket] joined with R_2 disk[bucket]: merges until all runs match, or the pages are used."""
         begun = self.pages
         while self.units.unmatched_pairs(bucket) and self.pages - begun < max_pages:
             units = choose_units(self.units.units[bucket], fan_in)

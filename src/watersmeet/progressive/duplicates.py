@@ -1,10 +1,10 @@
 """Every pair once: how a pair of rows is known to have been reported already.
 
 A row has an arrival time (`_ats`, its batch) and, once flushed, a departure time (`_dts`, the batch at whose end it
-left memory). Both were in memory together, and so met, iff their intervals intersect. Otherwise one of them, say t2,
-was on disk before the other came: t2._dts < t1._ats. Such a pair is owed by t1. It is reported
+left memory). Both were in memory together, and so were joined, iff their intervals intersect. Otherwise one of them,
+say t2, was on disk before the other came: t2._dts < t1._ats. Such a pair is owed by t1. It is reported
 
-    by an md-task       that runs while t1 is in memory: it meets all of t2's side that is on disk (Lemma 2)
+    by an md-task       that runs while t1 is in memory: it joins all of t2's side that is on disk (Lemma 2)
     by a dd-task        if no md-task ran during t1's stay
 
 so all a row has to remember when it is flushed is whether an md-task ran since it came:

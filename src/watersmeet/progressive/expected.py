@@ -1,6 +1,6 @@
 """What each task would find: Er and Et of section 5.3.
 
-Er is kept as a number of *pairs owed*: pairs of rows of one bucket that have not met and that the task would compare.
+Er is kept as a number of *pairs owed*: pairs of rows of one bucket that the task would be the first to compare.
 Divided by s, the distinct keys of a bucket, this is the paper's Er. With R_i the input in memory and R_o the other:
 
     Er_mem[i, j]    + |R_o disk[j]|    for each row that arrives in R_i[j]                                     (case 1)
@@ -37,7 +37,7 @@ class ExpectedResults:
         self.disk: Counts = np.zeros(buckets, np.int64)
         self.last_md: Counts = np.full((2, buckets), -1, np.int64)
         self.epochs: list[list[list[tuple[int, int]]]] = [[[] for _ in range(buckets)] for _ in (0, 1)]
-        self.met = 0  # pairs of one bucket that met in memory ...
+        self.met = 0  # pairs of one bucket that were compared in memory ...
         self.results = 0  # ... and how many of them were results
 
     def arrived(self, index: int, counts: Counts, on_disk: Counts, batch: int) -> None:
@@ -81,7 +81,7 @@ class ExpectedResults:
         self.disk[bucket] = -(-int(self.disk[bucket]) * after // before) if before else 0
 
     def observe(self, met: int, results: int) -> None:
-        """Pairs of one bucket met in the arrival stage and gave results."""
+        """Pairs of one bucket were compared in the arrival stage and gave results."""
         self.met += met
         self.results += results
 

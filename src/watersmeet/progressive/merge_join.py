@@ -9,7 +9,7 @@ together). The rows of a step are joined at once: results come from the first st
               b1           b2   ...
     right     c1 c2        c3   ...
 
-Pairs within one unit have met before (`spilled`); of the others, `duplicates` tells which were reported.
+Pairs within one unit were joined before (`units`); of the others, `duplicates` tells which were reported.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MergeJoin:
 
 
 def new_pairs(left: Stretch | None, right: Stretch | None) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs of rows with equal keys that have not met before, in blocks of bounded size."""
+    """Pairs of rows with equal keys that were not joined before, in blocks of bounded size."""
     if left is None or right is None:
         return
     for i, j in match_blocks(left.hashes, right.hashes):

@@ -1,6 +1,6 @@
 """RPJ, the rate-based progressive join (Tao, Yiu, Papadias, Hadjieleftheriou, Mamoulis, SIGMOD 2005).
 
-Memory    *optimal flush*: the rows least likely to meet an arrival leave first (section 4).
+Memory    *optimal flush*: the rows least likely to match an arrival leave first (section 4).
 Idle      the md- or dd-task with the highest expected output rate Er/Et, again and again (section 5, Fig. 3).
 
 `rpj-md` and `rpj-dd` are the paper's variants whose reactive stage has only md- or only dd-tasks.

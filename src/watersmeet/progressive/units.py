@@ -1,8 +1,8 @@
 """The rows of both inputs that are on disk (R_disk), bucket by bucket, and which of their runs match.
 
 A flush writes one file per input with the pages of all buckets it took; a bucket's share of a file is a *segment*, the
-paper's run of a disk partition. Segments are kept in **units**: all rows of a unit's left segment have met all rows of
-its right one, in memory or in a merging operation, so the two are the paper's matching runs (5.2, Fig. 6).
+paper's run of a disk partition. Segments are kept in **units**: all rows of a unit's left segment were joined with all
+of its right one, in memory or in a merging operation, so the two are the paper's matching runs (5.2, Fig. 6).
 
     bucket 3    (12, 12)   (15, -)   (-, 17)   (21, 20)        numbers of runs, left and right, in the order of arrival
 
@@ -64,7 +64,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Unit:
-    """Segments that have met each other, by the numbers of their runs."""
+    """Segments that were joined with each other, by the numbers of their runs."""
 
     left: int | None
     right: int | None
@@ -81,7 +81,7 @@ class Units:
         self.stores = stores
         self.units: list[list[Unit]] = [[] for _ in range(buckets)]
         self.counts: Counts = np.zeros((2, buckets), np.int64)
-        # The batch of the flush of the oldest rows on disk: a row that came before it has met all that is there.
+        # The batch of the flush of the oldest rows on disk: rows that came before it were joined with all of it.
         self.flushed: Counts = np.full((2, buckets), -1, np.int64)
         self._extents: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -100,7 +100,7 @@ class Units:
         }
 
     def add_unit(self, bucket: int, unit: Unit, batch: int) -> None:
-        """Segments that have met and were flushed in a batch."""
+        """Segments that were joined and flushed in a batch."""
         self.units[bucket].append(unit)
         for index in (0, 1):
             if unit[index] is not None and not self.counts[index, bucket]:
@@ -166,13 +166,13 @@ class Units:
             self.counts[index, bucket] = sum(segment.rows for segment in self.segments(index, bucket))
 
     def unmatched_pairs(self, bucket: int, resident: tuple[int, int] = (0, 0)) -> int:
-        """Pairs of rows that have not met; `resident` rows count as one more unit."""
+        """Pairs of rows that were not joined; `resident` rows count as one more unit."""
         left, right = (int(count) + held for count, held in zip(self.counts[:, bucket], resident, strict=True))
-        met = resident[0] * resident[1]
+        joined = resident[0] * resident[1]
         for unit in self.units[bucket]:
             if unit.left is not None and unit.right is not None:
-                met += self.segment(0, unit.left, bucket).rows * self.segment(1, unit.right, bucket).rows
-        return left * right - met
+                joined += self.segment(0, unit.left, bucket).rows * self.segment(1, unit.right, bucket).rows
+        return left * right - joined
 
     def release(self, bucket: int) -> None:
         """Nothing in a bucket is wanted any more."""

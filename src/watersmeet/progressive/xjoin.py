@@ -1,7 +1,7 @@
 """XJoin (Urhan and Franklin 2000), as section 2.1 of the RPJ paper describes it.
 
 Memory    *flush largest*: the largest bucket of either input leaves, until there is room.
-Idle      md-tasks, the largest bucket in memory first. Runs on disk meet each other only in the clean-up.
+Idle      md-tasks, the largest bucket in memory first. Runs on disk are joined with each other only in the clean-up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class XJoin(BudgetedJoin):
     name = "xjoin"
 
     def next_task(self) -> Task | None:
-        """The md-task of the largest bucket that has not met all of the other input's rows on disk."""
+        """The md-task of the largest bucket that was not joined with all of the other input's rows on disk."""
         owing = [
             (int(self.sides[index].bucket_rows[bucket]), index, bucket)
             for index in (0, 1)

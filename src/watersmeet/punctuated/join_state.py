@@ -15,7 +15,7 @@ from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.knowledge import Knowledge
-from watersmeet.punctuated.lookup import spoken_of
+from watersmeet.punctuated.lookup import covered
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.intervals import Sources
 from watersmeet.punctuated.promises.punctuation import by_reason
@@ -42,7 +42,7 @@ class JoinState:
         self.schemas = {spec.name: spec.schema for spec in plan.inputs}
         self.kinds = kinds = plan.inputs[0].keys
         self.keys = [HASH, *(key_name(i) for i in range(len(kinds)))]
-        # A range to propagate is said by every partition: what one of them cannot be asked for must not count as said.
+        # A range to propagate is emitted by every partition: what one of them cannot emit must not count as emitted.
         partitions = 1 if options.propagate else plan.partitions
         self.knowledge = Knowledge(
             plan, options.constraints, options.on_violation, self.accounts, self.metrics, partitions=partitions
@@ -101,7 +101,7 @@ class JoinState:
         if delta.is_empty:
             return
         purged = 0
-        for found in spoken_of(stored, delta):
+        for found in covered(stored, delta):
             for part, candidates in found:
                 rows = alive_of(part, candidates)
                 sources = self.without_future(name, take(part.table.select(self.keys), rows))

@@ -1,4 +1,4 @@
-"""Finding the stored rows that promises speak of, without looking at all of them.
+"""Finding the stored rows that promises cover, without looking at all of them.
 
 A single key is found by its hash, a range by binary search in an order of the values: row numbers by the value of a key
 column, made when a range is first looked up in a run and kept with it. So a purge costs what it purges.
@@ -70,8 +70,8 @@ def everything(store: RowStore, *, on_disk: bool = False) -> Found:
     ]
 
 
-def spoken_of(store: RowStore, delta: Delta, *, on_disk: bool = False) -> Iterator[Found]:
-    """Stored rows that new promises may speak of: in memory, or on disk as well."""
+def covered(store: RowStore, delta: Delta, *, on_disk: bool = False) -> Iterator[Found]:
+    """Stored rows that new promises may cover: in memory, or on disk as well."""
     if delta.everything:
         yield everything(store, on_disk=on_disk)
         return

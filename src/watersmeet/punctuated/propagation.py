@@ -10,8 +10,8 @@ range counts the stored rows of its input that lie in it; it holds when none is 
 
 A propagated punctuation is an output row: key columns that have one value are filled, all other columns are null, and
 the punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no
-ends: anything). A single key lives in one partition; a pattern of many keys is said by every partition for itself, so
-it carries `part` and `parts` and holds once all parts have said it. `promises.partial` is the other end of that.
+ends: anything). A single key lives in one partition; a pattern of many keys is emitted by every partition for itself,
+so it carries `part` and `parts` and holds once all parts have emitted it. `promises.partial` is the other end of that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
-from watersmeet.punctuated.lookup import Found, everything, has_keys, spoken_of, within
+from watersmeet.punctuated.lookup import Found, covered, everything, has_keys, within
 from watersmeet.punctuated.promises.codes import argsort, search
 from watersmeet.punctuated.promises.intervals import Intervals
 from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
@@ -85,7 +85,7 @@ class Propagation:
         return sum(self.points[name].rows + self.ranges[name].num_rows for name in self.names)
 
     def fresh_ranges(self, name: str, table: pa.Table) -> pa.Table:
-        """Before punctuations are added: those that speak of many keys and say something new."""
+        """Before punctuations are added: those that cover many keys and promise something new."""
         schema = punctuation_schema(self.kinds)
         found = [schema.empty_table()]
         for shaped in shapes(normalised(table, self.kinds), self.kinds):
@@ -94,11 +94,11 @@ class Propagation:
                 found.append(shaped.table.filter(pa.array(~known)))
         return pa.concat_tables(found)
 
-    def hear(self, name: str, delta: Delta, ranges: pa.Table, batch: int) -> None:
+    def promised(self, name: str, delta: Delta, ranges: pa.Table, batch: int) -> None:
         """Promises of this batch: single keys, and patterns of many keys whose rows are not counted yet."""
         self._changed.add(delta)
         if delta.points is not None:
-            # A key that the other input has promised already is pending there, or has been said.
+            # A key that the other input has promised already is pending there, or was propagated.
             other = self.promises[self.names[1 - self.names.index(name)]]
             first = delta.points.filter(pa.array(other.find(delta.points) == 0))
             self.points[name].add(first.combine_chunks(), batch)
@@ -179,7 +179,7 @@ class Propagation:
         changed, self._changed = self._changed, Delta()
         for name, other in (self.names, self.names[::-1]):
             pending = self.points[name]
-            for found in spoken_of(pending, changed):
+            for found in covered(pending, changed):
                 for part, candidates in found:
                     at = alive_of(part, candidates)
                     keys = take(part.table, at)
@@ -212,7 +212,7 @@ class Propagation:
             yield from self._say_once(table.filter(pa.array(done)).drop_columns(["_count"]))
 
     def _say_once(self, patterns: pa.Table) -> Iterator[pa.Table]:
-        """Both inputs may promise the same range: it is said when it first holds."""
+        """Both inputs may promise the same range: it is propagated when it first holds."""
         for shaped in shapes(patterns, self.kinds):
             fresh = shaped.table.filter(pa.array(~self.said.covers(shaped)))
             if fresh.num_rows:

@@ -12,7 +12,7 @@ Per batch     1  rows that break an earlier promise are diverted (`violations`),
                  batches is merged and joined, so that there are few pieces of each size (`spilling`)
               7  promises that now hold for the output are propagated (`propagation`)
 No future     a row has none if its key is promised away on the other input and no row of that key is waiting or on disk
-              there; or if it is on the many side and has met its one partner (`join_state`).
+              there; or if it is on the many side and has matched its one partner (`join_state`).
 Cost          a batch costs in proportion to its rows and promises and to the rows purged: single keys are found by
               hash, ranges by binary search in an order of the values (`lookup`).
 
@@ -126,9 +126,9 @@ class PunctuatedJoin(BinaryJoin):
             return
         state.promised += delta.count
         state.unpurged[name].add(delta)
-        state.pool.hear(name, delta)
+        state.pool.promised(name, delta)
         if state.propagation and ranges is not None:
-            state.propagation.hear(name, delta, ranges, batch.number)
+            state.propagation.promised(name, delta, ranges, batch.number)
 
     def _released(self, name: str, waited: pa.Table) -> None:
         """Rows that had been waiting are processed: what only waited for them can be purged and propagated now."""

@@ -7,7 +7,7 @@ own. Without a quota nothing ever waits.
     sequential   oldest first
     priority     the input on which keys are unique (else the one with fewer rows waiting) first; once it has used up a
                  whole quota it is the other input's turn (4.1)
-    value        rows whose key a promise speaks of first: they are what a purge or a propagation waits for (4.2)
+    value        rows whose key a promise covers first: they are what a purge or a propagation waits for (4.2)
 
 Rows with one hash are taken together, so the choice does not depend on the order of rows in a batch; a quota can be
 exceeded by the rows of one key. A batch without rows, a full memory and the end of the inputs let the pool run dry.
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, merge_by_hash
-from watersmeet.punctuated.lookup import Found, has_keys, spoken_of
+from watersmeet.punctuated.lookup import Found, covered, has_keys
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta
 from watersmeet.punctuated.purge_policies import Unpurged
@@ -68,7 +68,7 @@ class Priority:
 
 
 class ValueOriented:
-    """Rows that promises speak of first, then oldest first."""
+    """Rows that promises cover first, then oldest first."""
 
     def candidates(self, pool: WaitingPool) -> Candidates:
         """Found by hash and by value, not by looking at every row."""
@@ -76,7 +76,7 @@ class ValueOriented:
             delta = pool.urgent[promised].take()
             still_waiting = False
             for name in pool.names:
-                found = [item for part in spoken_of(pool.rows[name], delta) for item in part]
+                found = [item for part in covered(pool.rows[name], delta) for item in part]
                 yield name, found
                 still_waiting |= any(len(alive_of(part, rows)) for part, rows in found)
             if still_waiting:
@@ -129,7 +129,7 @@ class WaitingPool:
             return np.zeros(table.num_rows, np.bool_)
         return has_keys(self.rows[name], table)
 
-    def hear(self, name: str, delta: Delta) -> None:
+    def promised(self, name: str, delta: Delta) -> None:
         """Learn what was promised, for value-oriented scheduling."""
         if self.quota is not None and isinstance(self.scheduling, ValueOriented) and not delta.is_empty:
             self.urgent[name].add(delta)

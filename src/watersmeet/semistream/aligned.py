@@ -1,6 +1,6 @@
 """The aligned policy: chunks are ranges of the key hash, so a waiting row needs one chunk and gets it when it pays.
 
-Semantics     every row meets all master rows of its key: in the cache at once, or when its chunk is read, within
+Semantics     every row finds all master rows of its key: in the cache at once, or when its chunk is read, within
               `max_delay` batches. All master rows of a key are in one chunk, so nothing is ever half joined.
 Protocol      1 a row whose hash is cached is answered completely, also with "no partner";
               2 any other waits for its chunk;

@@ -131,7 +131,7 @@ class Generation(ABC):
         """Give back the room of rows that wait no more."""
 
     def forgo(self) -> None:  # noqa: B027  (most policies have nothing to forgo)
-        """Memory is short: let go of what is only kept for later."""
+        """Memory is short: evict what is only kept for later."""
 
     @property
     @abstractmethod

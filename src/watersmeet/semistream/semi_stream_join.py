@@ -64,7 +64,7 @@ class SemiStreamJoin(Operator):
         self.batch = 0
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
-        """Rows meet the cache or wait; then chunks are read, and keys move into the cache or out of it."""
+        """Rows probe the cache or wait; then chunks are read, and keys move into the cache or out of it."""
         yield from _in_pieces(self._on_batch(batch))
 
     def _on_batch(self, batch: Batch) -> Iterator[pa.Table]:

@@ -6,7 +6,7 @@ Protocol      a hash for which many bytes wait gets a *collector* at the start o
               the inequality is decided once more with it, and the hash is admitted whole. Its waiting rows are given
               just the collected rows of chunks they have not seen, (chunk - e) mod k >= s - e, and leave.
               A collector whose rows outweigh the waiting ones before that is given up: m can only grow.
-              A row that leaves after k steps without having met its hash proves that there are no such master rows:
+              A row that leaves after k steps without having found its hash proves that there are no such master rows:
               the absence is cached if it pays.
               A semi or anti join caches a key in place of m rows, and its rows leave as soon as they match: what waits
               later says nothing of a key, so the inequality is decided at the start alone.

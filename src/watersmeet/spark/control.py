@@ -32,7 +32,7 @@ def end_input(state_dir: str | os.PathLike[str], name: str, *, storage_options: 
     """Declare an input of a join complete: no more rows will come on it.
 
     The join learns it with its next micro-batch. When all inputs have ended, that batch emits everything still owed and
-    the state is let go. A row that arrives after its input's end is an error. Calling it twice does no harm. In a
+    drops the state. A row that arrives after its input's end is an error. Calling it twice does no harm. In a
     process that has not built the join, an object store is reached with `storage_options`, the settings of the session
     there is, or the environment.
 

@@ -69,7 +69,7 @@ def multiway_join(
         time: The time column of each input: one name for all, a list, or a dict.
         window: With `time`, only combinations whose times all lie within this span (`"10 min"`) are results, and state
             that no later row can need expires.
-        lateness: With `window`, how far behind its input's newest time a row may come and still meet all its partners.
+        lateness: With `window`, how far behind its input's newest time a row may come and still find all its partners.
         slices: Into how many slices `"timestamp"` and `"round_robin"` cut a micro-batch.
         max_results: Most results that one micro-batch of one partition may give; more is a `FanOutError`.
         memory: Budget for the rows kept in memory, such as `"64 MB"`, shared by the partitions. None: no limit. It may

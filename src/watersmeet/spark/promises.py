@@ -1,4 +1,4 @@
-"""Promises as values of the key's type: never more than what was said.
+"""Promises as values of the key's type: never more than the punctuation covers.
 
 A punctuation may come in another type than the key. A value must then be exactly a value of the key's type. The end of
 a range is rounded, and whether it belongs to the range follows from the direction:
@@ -78,7 +78,7 @@ class Promised:
         return F.when(is_value, low), [F.when(~is_value, end) for end in (low, high, low_closed, high_closed)]
 
     def _end(self, column: Column, kind: T.StructType, name: str) -> tuple[Column, Column, Column]:
-        """An end in the key's type, whether it belongs to the range, and whether it is what was said."""
+        """An end in the key's type, whether it belongs to the range, and whether it is exactly what was given."""
         end, end_kind = column.getField(name), kind[name].dataType
         self.check(end_kind)
         converted, back = self._converted(end, end_kind)

@@ -77,13 +77,13 @@ def punctuated_join(
         purge: `"immediate"` (the default) purges stored rows in the batch that brings the promise, `"batch"` after
             `purge_after` promises, when memory is short or when no rows come.
         purge_after: See `purge`.
-        memory: Budget for all partitions together, such as `"256 MB"`; what does not fit is spilled to disk and met
-            again when no rows come, or at the end. Without it everything stays in memory. It may be changed,
+        memory: Budget for all partitions together, such as `"256 MB"`; what does not fit is spilled to disk and joined
+            when no rows come, or at the end. Without it everything stays in memory. It may be changed,
             added and taken away at a restart.
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that
-            promises speak of).
+            promises cover).
         quota: How many rows a partition processes per micro-batch; the others wait.
         on_violation: What to do with a row that breaks a promise: `"raise"`, `"drop"` (counted) or `"keep"`.
         propagate: Name of an output column that carries punctuations of the output; null in results.

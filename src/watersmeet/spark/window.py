@@ -60,7 +60,7 @@ def window_join(
 ) -> DataFrame:
     """Equi-join of two streaming DataFrames within moving windows, every result exactly once.
 
-    A right row meets the left rows that are in the left window when it comes, and the other way round: with equal
+    A right row matches the left rows that are in the left window when it comes, and the other way round: with equal
     keys, a pair is a result iff `-window_right <= right time - left time <= window_left`. The columns are those of
     `left.join(right, on, how)`. Rows with a null key or a null time match nothing and are counted. With `time`, both
     time columns of the output of an inner or semi join have a watermark whose delay covers what the join holds back.

@@ -384,7 +384,7 @@ def unwritable(path: str, error: OSError) -> StateDirError:
     """The error for a file that could not be written or deleted."""
     return StateDirError(
         f"state file {path}",
-        expected="room for it, and leave to write",
+        expected="free space and permission to write",
         found=str(error),
         hint="Nothing is lost: the batch is not committed and is repeated when the query is started again. Make room, "
         "or make the directory writable, first.",

@@ -111,5 +111,5 @@ class Segments:
 
 
 def _last(level: int, number: int) -> int:
-    """The last batch that a file speaks of."""
+    """The last batch in a file."""
     return (number + 1) * SEGMENT * int(FOLD**level) - 1

@@ -6,7 +6,6 @@ its place, and one that was loaded and not replaced is not written again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +38,3 @@ class SideTable:
     def digest(self) -> list[Any]:
         """What two equal tables have in common."""
         return [self.rows, self.nbytes, self.content]
-
-
-SideTables = Mapping[str, SideTable]

@@ -6,14 +6,19 @@ run is written while it is made, page by page, so that it may be larger than mem
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import data_bytes, hashes_of
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.directory import ArrowWriter, StateDir
 from watersmeet.state.run import InMemory, Run, hash_sum, shares
+from watersmeet.state.side_table import SideTable
+from watersmeet.state.stored_run import PageReaders, StoredRun
 
 BucketPage = tuple[int, pa.Table]  # a bucket, and some of its rows in hash order
 
@@ -81,6 +86,80 @@ class _MemoryWriter:
         return self.space.spill(self.label, self.pages, oldest=oldest, newest=newest, **facts)
 
 
+class FileSpace:
+    """Where one attempt of one batch writes its run files."""
+
+    def __init__(
+        self, directory: StateDir, folder: str, partition: int, batch: int, attempt: str, readers: PageReaders
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.readers = readers
+        self.room = directory.open_room(f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}")
+
+    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
+        """Write a spilled run: one compressed record batch per page."""
+        first, rest = _peek(pages)
+        writer = self.writer(label, first[1].schema)
+        for bucket, page in rest:
+            writer.add(bucket, page)
+        return writer.finish(oldest=oldest, newest=newest, **facts)
+
+    def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
+        """Write a spilled run, a page at a time."""
+        return _FileWriter(self.directory, self.room.writer(schema, "lz4"), label, self.readers)
+
+    def store(self, run: Run) -> Run:
+        """Write a resident run that has no file yet."""
+        if isinstance(run.data, StoredRun):
+            return run
+        data = self._write(run.table.schema, [_single_batch(run.table)], None)
+        return replace(run, data=replace(data, rows=run.stored_rows))
+
+    def store_table(self, table: SideTable) -> StoredRun:
+        """Write a side table that has no file yet."""
+        if isinstance(table.data, StoredRun):
+            return table.data
+        written = self._write(table.table.schema, [_single_batch(table.table)], None)
+        return replace(written, rows=table.rows)
+
+    def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
+        writer = self.room.writer(schema, compression)
+        for batch in batches:
+            writer.write(batch)
+        length, checksum = writer.close()
+        return StoredRun(self.directory, writer.name, length, checksum, rows=0, verify=False, readers=self.readers)
+
+
+class _FileWriter:
+    def __init__(self, directory: StateDir, file: ArrowWriter, label: str, readers: PageReaders) -> None:
+        self.directory, self.file, self.label, self.readers = directory, file, label, readers
+        self.pages: list[tuple[int, int]] = []
+        self.nbytes = self.hash_sum = 0
+
+    def add(self, bucket: int, page: pa.Table) -> None:
+        self.pages.append((bucket, page.num_rows))
+        self.nbytes += data_bytes(page)
+        self.hash_sum += hash_sum(page)
+        self.file.write(_single_batch(page))
+
+    def finish(self, *, oldest: int, newest: int, **facts: Any) -> Run:
+        length, checksum = self.file.close()
+        rows = sum(rows for _, rows in self.pages)
+        return Run(
+            label=self.label,
+            data=StoredRun(self.directory, self.file.name, length, checksum, rows, verify=False, readers=self.readers),
+            rows=rows,
+            nbytes=self.nbytes,
+            oldest=oldest,
+            newest=newest,
+            hash_sum=self.hash_sum % (1 << 64),
+            tier="spilled",
+            shares=shares(self.pages),
+            **facts,
+        )
+
+
 def cut_into_pages(table: pa.Table, buckets: Buckets, page_rows: int = PAGE_ROWS) -> Iterator[BucketPage]:
     """The pages of a hash-sorted table: each within one bucket and at most `page_rows` long."""
     offsets = buckets.offsets(hashes_of(table))
@@ -88,3 +167,19 @@ def cut_into_pages(table: pa.Table, buckets: Buckets, page_rows: int = PAGE_ROWS
         low, high = int(offsets[bucket]), int(offsets[bucket + 1])
         for start in range(low, high, page_rows):
             yield bucket, table.slice(start, min(page_rows, high - start))
+
+
+def _single_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _peek(pages: Iterable[BucketPage]) -> tuple[BucketPage, Iterator[BucketPage]]:
+    iterator = iter(pages)
+    first = next(iterator)
+
+    def rest() -> Iterator[BucketPage]:
+        yield first
+        yield from iterator
+
+    return first, rest()

@@ -13,27 +13,21 @@ the last batch after a crash; files that no kept version names are collected onc
 from __future__ import annotations
 
 import re
-import uuid
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-import pyarrow as pa
-
-from watersmeet.columns.arrow import data_bytes
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state.directory import ArrowWriter, StateDir, corrupt, stretch
+from watersmeet.state.directory import StateDir, corrupt, stretch
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.object_dir import ObjectDir
 from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.rows import StoreState
-from watersmeet.state.run import Run, hash_sum, shares
+from watersmeet.state.run import Run
 from watersmeet.state.segments import Segments
 from watersmeet.state.side_table import SideTable
-from watersmeet.state.space import BucketPage, SpillWriter
+from watersmeet.state.space import FileSpace
 from watersmeet.state.stored_run import PageReaders, StoredRun
 
 KEEP = 3
@@ -41,80 +35,6 @@ COLLECT_EVERY = 16  # batches, in an object store
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
-
-
-class FileSpace:
-    """Where one attempt of one batch writes its run files."""
-
-    def __init__(
-        self, directory: StateDir, folder: str, partition: int, batch: int, attempt: str, readers: PageReaders
-    ) -> None:
-        self.directory = directory
-        self.partition = partition
-        self.readers = readers
-        self.room = directory.open_room(f"{folder}/run-{batch:012d}-{attempt}-{uuid.uuid4().hex[:8]}")
-
-    def spill(self, label: str, pages: Iterable[BucketPage], *, oldest: int, newest: int, **facts: Any) -> Run:
-        """Write a spilled run: one compressed record batch per page."""
-        first, rest = _peek(pages)
-        writer = self.writer(label, first[1].schema)
-        for bucket, page in rest:
-            writer.add(bucket, page)
-        return writer.finish(oldest=oldest, newest=newest, **facts)
-
-    def writer(self, label: str, schema: pa.Schema) -> SpillWriter:
-        """Write a spilled run, a page at a time."""
-        return _FileWriter(self.directory, self.room.writer(schema, "lz4"), label, self.readers)
-
-    def store(self, run: Run) -> Run:
-        """Write a resident run that has no file yet."""
-        if isinstance(run.data, StoredRun):
-            return run
-        data = self._write(run.table.schema, [_single_batch(run.table)], None)
-        return replace(run, data=replace(data, rows=run.stored_rows))
-
-    def store_table(self, table: SideTable) -> StoredRun:
-        """Write a side table that has no file yet."""
-        if isinstance(table.data, StoredRun):
-            return table.data
-        written = self._write(table.table.schema, [_single_batch(table.table)], None)
-        return replace(written, rows=table.rows)
-
-    def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
-        writer = self.room.writer(schema, compression)
-        for batch in batches:
-            writer.write(batch)
-        length, checksum = writer.close()
-        return StoredRun(self.directory, writer.name, length, checksum, rows=0, verify=False, readers=self.readers)
-
-
-class _FileWriter:
-    def __init__(self, directory: StateDir, file: ArrowWriter, label: str, readers: PageReaders) -> None:
-        self.directory, self.file, self.label, self.readers = directory, file, label, readers
-        self.pages: list[tuple[int, int]] = []
-        self.nbytes = self.hash_sum = 0
-
-    def add(self, bucket: int, page: pa.Table) -> None:
-        self.pages.append((bucket, page.num_rows))
-        self.nbytes += data_bytes(page)
-        self.hash_sum += hash_sum(page)
-        self.file.write(_single_batch(page))
-
-    def finish(self, *, oldest: int, newest: int, **facts: Any) -> Run:
-        length, checksum = self.file.close()
-        rows = sum(rows for _, rows in self.pages)
-        return Run(
-            label=self.label,
-            data=StoredRun(self.directory, self.file.name, length, checksum, rows, verify=False, readers=self.readers),
-            rows=rows,
-            nbytes=self.nbytes,
-            oldest=oldest,
-            newest=newest,
-            hash_sum=self.hash_sum % (1 << 64),
-            tier="spilled",
-            shares=shares(self.pages),
-            **facts,
-        )
 
 
 class PartitionStore:
@@ -416,19 +336,3 @@ def _batch_of(name: str) -> int | None:
     """The batch in which a run file, or a file that a dead attempt left half-made, was written; None for others."""
     match = _RUN.match(name) or _TEMPORARY.match(name)
     return int(match[1]) if match else None
-
-
-def _single_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _peek(pages: Iterable[BucketPage]) -> tuple[BucketPage, Iterator[BucketPage]]:
-    iterator = iter(pages)
-    first = next(iterator)
-
-    def rest() -> Iterator[BucketPage]:
-        yield first
-        yield from iterator
-
-    return first, rest()

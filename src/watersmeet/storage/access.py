@@ -90,7 +90,7 @@ def access_to(uri: str) -> Access:
 
 
 def is_known(uri: str) -> bool:
-    """Whether anybody has spoken of the place, or of a folder above it."""
+    """Whether the place, or a folder above it, was registered."""
     return _known(uri) is not None
 
 

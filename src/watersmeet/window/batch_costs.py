@@ -1,6 +1,6 @@
 """What a window costs per batch in this implementation, with hash or nested loops.
 
-The paper's model (`cost_model`) counts rows touched, one arrival at a time. Here a batch of probes meets a window at
+The paper's model (`cost_model`) counts rows touched, one arrival at a time. Here a batch probes a window at
 once, expired runs are dropped unread, and the kernels are vectorised; what decides is how much it costs to index the
 rows that come against how much it costs to scan the window for a batch of probes. The structure of the model is the
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:

@@ -11,7 +11,6 @@ kernels, and is what `algorithm="auto"` decides by.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,12 +75,6 @@ def loop_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> 
     return direction_cost(probing, stored, probe=stored.rows, insert=1, invalidate=1, weight=weights.loop)
 
 
-def lazy_loop_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> float:  # noqa: B008
-    """Eq. 2 with lazy invalidation: the rows expired between two probes are found by binary search, at the probe."""
-    search = math.floor(math.log2(math.ceil(stored.rate / probing.rate)) + 1)
-    return direction_cost(probing, stored, probe=stored.rows + search, insert=1, invalidate=0, weight=weights.loop)
-
-
 def hash_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> float:  # noqa: B008
     """Eq. 3: a hash table touches one bucket for a probe, and one to find the expired row in.
 
@@ -90,18 +83,6 @@ def hash_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> 
     """
     bucket = stored.bucket_rows
     return direction_cost(probing, stored, probe=bucket, insert=1, invalidate=bucket, weight=weights.hash)
-
-
-def lazy_hash_cost(probing: Stream, stored: Stream, weights: Weights = Weights()) -> float:  # noqa: B008
-    """Eq. 3 with lazy invalidation: the bucket that is probed is cleaned in passing, at no extra access.
-
-    The paper gives no formula. A bucket waits |B| / lambda_a units of time for its probe, in which lambda_b / |B| of
-    its rows expire per unit; so a probe touches lambda_b / lambda_a expired rows besides those in the window.
-    """
-    waiting = stored.rate / probing.rate
-    return direction_cost(
-        probing, stored, probe=stored.bucket_rows + waiting, insert=1, invalidate=0, weight=weights.hash
-    )
 
 
 def full_join_costs(left: Stream, right: Stream, weights: Weights = Weights()) -> dict[FullJoin, float]:  # noqa: B008
@@ -128,14 +109,6 @@ def crossover(keys: float, weights: Weights = Weights()) -> float:  # noqa: B008
     6.7
     """
     return (keys - weights.ratio) / weights.ratio
-
-
-def exact_crossover(stored_rows: float, keys: float, weights: Weights = Weights()) -> float:  # noqa: B008
-    """Eq. 7 before its approximation: the constant terms of the denominator kept."""
-    bucket = stored_rows / keys
-    return (stored_rows * weights.loop - bucket * weights.hash) / (
-        bucket * weights.hash + weights.hash - 2 * weights.loop
-    )
 
 
 def determinant(probing: Stream, stored: Stream, weights: Weights = Weights()) -> Method:  # noqa: B008

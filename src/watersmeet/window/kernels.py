@@ -1,6 +1,6 @@
 """The vectorised kernels of the window join: ordering rows, scanning for keys, matching within the window.
 
-Rows are met in the order of (hash, time). Then the partners of a row are one range: its key's rows are adjacent, and
+Rows are probed in the order of (hash, time). Then the partners of a row are one range: its key's rows are adjacent, and
 among them those within reach of its time are adjacent too.
 
     hash     3   3   3   3   7   7   9

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Rates this close to each other are equal: which of two windows is cut should not change with every breath.
+# Rates this close to each other are equal: which of two windows is cut should not change with every estimate.
 SAME_RATE = 1.1
 
 

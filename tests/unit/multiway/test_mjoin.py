@@ -16,8 +16,8 @@ from watersmeet.columns.matching import BLOCK_ROWS
 from watersmeet.engine.registry import build
 from watersmeet.errors import FanOutError
 from watersmeet.join.operator import Batch, advance
+from watersmeet.lab.timeline import timed_batch
 from watersmeet.multiway.mjoin import MJoin
-from watersmeet.multiway.timeline import timed_batch
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan
 

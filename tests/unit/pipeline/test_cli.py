@@ -24,7 +24,7 @@ runner = CliRunner()
 
 def test_check_says_good(good: Path) -> None:
     result = runner.invoke(app, ["check", "--no-spark", str(good)])
-    assert (result.exit_code, result.stdout) == (0, f"{good}: good\n")
+    assert (result.exit_code, result.stdout) == (0, f"{good}: OK\n")
 
 
 def test_check_names_file_and_line_of_every_problem(good: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_good_file(good: Path) -> None:
         ("finish: when_drained", "finsh: when_drained", 21, "did you mean 'finish'?"),
         ("finish: when_drained", "packages: [hudi]", 21, "group:artifact:version"),
         ("finish: when_drained", "conf: {a: '${NOT_SET_ANYWHERE}'}", 21, "NOT_SET_ANYWHERE is not set"),
-        ("    format: parquet\n    path: data/orders", "    format: rate\n    path: x", 21, "never comes"),
+        ("    format: parquet\n    path: data/orders", "    format: rate\n    path: x", 21, "would never happen"),
     ],
 )
 def test_a_mistake_has_its_line(good: Path, old: str, new: str, line: int, words: str) -> None:

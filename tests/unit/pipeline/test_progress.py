@@ -16,7 +16,6 @@ from watersmeet.pipeline.progress import (
     Report,
     Snapshot,
     doing,
-    format_bytes,
     format_duration,
 )
 from watersmeet.state.directory import StateDir
@@ -188,12 +187,6 @@ def test_durations_for_people() -> None:
     lengths = (0, 7, 1_500, 20_000, 1_000_000, 630_000_000, 600_000_000, 7_200_000_000, 172_800_000_000)
     assert [format_duration(length) for length in lengths] == [
         "0 s", "7 us", "1500 us", "20 ms", "1 s", "630 s", "10 min", "2 h", "2 d",
-    ]  # fmt: skip
-
-
-def test_sizes_for_people() -> None:
-    assert [format_bytes(size) for size in (0, 999, 1000, 64e6, 2.5e9, 3e12)] == [
-        "0 B", "999 B", "1.0 kB", "64.0 MB", "2.5 GB", "3.0 TB",
     ]  # fmt: skip
 
 

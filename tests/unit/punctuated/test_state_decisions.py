@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conformance.cases.punctuated import CASES
+from tests.unit.restarted import RestartedJoin
 
 from watersmeet.columns.arrow import hash_keys
-from watersmeet.engine.registry import build
-from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.generations import Generations
@@ -39,22 +38,12 @@ def slim(options: dict[str, Any] | None = None, **tuning: Any) -> JoinPlan:
     return make_plan("punctuated", options=options, payload=(pa.int64(),), tuning=tuning)
 
 
-class Join:
-    """A join that is taken up from its saved state after every batch."""
-
-    def __init__(self, plan: JoinPlan) -> None:
-        self.plan, self.number = plan, 0
-        self.operator: Operator = build(plan, MemorySpace())
-        self.saved = OperatorState()
+class Join(RestartedJoin):
+    """A join whose rows are counted where they are held."""
 
     def send(self, arrival: Arrival) -> Counter[Any]:
         """One batch; returns its results."""
-        found = rows_of(advance(self.operator, batch_of(self.plan, self.number, arrival)))
-        self.number += 1
-        self.counters, self.events = dict(self.operator.metrics.counters), list(self.operator.metrics.events)
-        self.saved = saved(self.operator)
-        self.operator = build(self.plan, MemorySpace())
-        resume(self.operator, self.saved)
+        found = rows_of(self.step(batch_of(self.plan, self.number, arrival)))
         self.counters |= self._held()
         return found
 
@@ -68,12 +57,6 @@ class Join:
             found[f"spilled_rows.{store.input}"] += spilled
             found[f"state_rows.{store.input}"] += store.rows
         return dict(found)
-
-    def count(self, name: str) -> int:
-        return int(self.counters.get(name, 0))
-
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["kind"] == kind]
 
     @property
     def resident_bytes(self) -> int:

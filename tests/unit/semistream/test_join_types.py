@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.restarted import RestartedJoin
 
 from watersmeet.engine.registry import build
 from watersmeet.errors import OptionError
-from watersmeet.join.operator import Operator, advance, resume, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.options import checked_type
@@ -40,22 +40,12 @@ def made(path: Path, policy: str, how: str, chunk_rows: int = 3, **tuning: Any) 
     return semi_stream_plan(str(path), {"policy": policy}, tuning, how=how)
 
 
-class Join:
-    """A join that is taken up from its saved state after every batch."""
-
-    def __init__(self, plan: JoinPlan) -> None:
-        self.plan, self.number = plan, 0
-        self.operator: Operator = build(plan, MemorySpace())
+class Join(RestartedJoin):
+    """A join whose stored rows can be looked at."""
 
     def send(self, arrival: Arrival) -> Counter[Row]:
         """One batch; returns its results."""
-        found = rows_of(advance(self.operator, batch_of(self.plan, self.number, arrival)))
-        self.counters = dict(self.operator.metrics.counters)
-        self.number += 1
-        state = saved(self.operator)
-        self.operator = build(self.plan, MemorySpace())
-        resume(self.operator, state)
-        return found
+        return rows_of(self.step(batch_of(self.plan, self.number, arrival)))
 
     def stored(self, name: str) -> Counter[Any]:
         """The rows of an input that are held."""

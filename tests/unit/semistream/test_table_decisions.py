@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.restarted import RestartedJoin
 
 from watersmeet.columns.arrow import hash_keys
-from watersmeet.engine.registry import build
-from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.master_table import MasterTable
-from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of
 from watersmeet.testing.harness import rows_of
 from watersmeet.testing.masters import semi_stream_join, semi_stream_plan, write_master
@@ -39,30 +37,13 @@ def plan(path: Path, policy: str = "aligned", **tuning: Any) -> JoinPlan:
     return semi_stream_plan(str(path), {"policy": policy}, {"idle_chunks": 0, **tuning}, payload=PAYLOAD)
 
 
-class Join:
-    """A join that is taken up from its saved state after every batch."""
-
-    def __init__(self, made: JoinPlan) -> None:
-        self.plan, self.number = made, 0
-        self.operator: Operator = build(made, MemorySpace())
-        self.saved = OperatorState()
+class Join(RestartedJoin):
+    """A join of a stream of keys."""
 
     def send(self, keys: list[int], **more: Any) -> Counter[Any]:
         """One batch; returns its results."""
         arrival = Arrival({"stream": [(key, self.number) for key in keys]} if keys else {}, **more)
-        found = rows_of(advance(self.operator, batch_of(self.plan, self.number, arrival)))
-        self.number += 1
-        self.counters, self.events = dict(self.operator.metrics.counters), list(self.operator.metrics.events)
-        self.saved = saved(self.operator)
-        self.operator = build(self.plan, MemorySpace())
-        resume(self.operator, self.saved)
-        return found
-
-    def count(self, name: str) -> int:
-        return int(self.counters.get(name, 0))
-
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["kind"] == kind]
+        return rows_of(self.step(batch_of(self.plan, self.number, arrival)))
 
     @property
     def waiting_runs(self) -> int:

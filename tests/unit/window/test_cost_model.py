@@ -9,11 +9,8 @@ from watersmeet.window.cost_model import (
     Weights,
     crossover,
     determinant,
-    exact_crossover,
     full_join_costs,
     hash_cost,
-    lazy_hash_cost,
-    lazy_loop_cost,
     loop_cost,
     output_rate,
 )
@@ -28,9 +25,6 @@ def test_directions_by_hand() -> None:
     a, b = streams(100)
     assert loop_cost(a, b) == (10 * 6000 + 2 * 100) * 0.5  # Eq. 2
     assert hash_cost(a, b) == pytest.approx((10 * 600 + 100 * (600 + 1)) * 0.65)  # Eq. 3
-    assert lazy_loop_cost(a, b) == (10 * (6000 + 4) + 100) * 0.5  # floor(log2(10) + 1) = 4
-    assert lazy_hash_cost(a, b) == pytest.approx((10 * (600 + 10) + 100) * 0.65)
-    assert lazy_hash_cost(a, b) < hash_cost(a, b)
 
 
 def test_full_joins_are_sums_of_their_directions() -> None:
@@ -60,7 +54,6 @@ def test_where_the_asymmetric_join_takes_over(keys: float, turns_at: int) -> Non
 
 def test_the_crossover_and_the_determinant() -> None:
     assert crossover(10) == pytest.approx(6.69, abs=0.01)  # Eq. 7 and the example below it
-    assert exact_crossover(60_000, 10) == pytest.approx(crossover(10), rel=0.01)
     assert determinant(Stream(10, 60, 10), Stream(100, 60, 10)) == "loop"
     assert determinant(Stream(10, 60, 20), Stream(100, 60, 20)) == "hash"
     exact = Weights(loop=1, hash=2)

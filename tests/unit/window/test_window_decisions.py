@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.restarted import RestartedJoin
 
-from watersmeet.engine.registry import build
 from watersmeet.engine.runtime import run_batch
-from watersmeet.join.operator import Batch, Operator, advance, resume, saved
+from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
 from watersmeet.state.run import Run
-from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import make_plan, table_of
 from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream
@@ -48,22 +47,13 @@ def batch(made: JoinPlan, number: int, left: Sent = (), right: Sent = ()) -> Bat
     return Batch(number, (number + 1) * SECOND, rows)
 
 
-class Join:
-    """A window join that is taken up from its saved state after every batch."""
-
-    def __init__(self, made: JoinPlan) -> None:
-        self.plan, self.number = made, 0
-        self.operator: Operator = build(made, MemorySpace())
+class Join(RestartedJoin):
+    """A window join whose rows and runs can be counted."""
 
     def send(self, left: Sent = (), right: Sent = ()) -> dict[str, float]:
         """One batch; returns its counters."""
-        results = sum(table.num_rows for table in advance(self.operator, batch(self.plan, self.number, left, right)))
-        self.number += 1
-        self.counters, self.events = dict(self.operator.metrics.counters), list(self.operator.metrics.events)
-        self.saved = saved(self.operator)
-        self.operator = build(self.plan, MemorySpace())
-        resume(self.operator, self.saved)
-        return {**self.counters, "results": results}
+        results = self.step(batch(self.plan, self.number, left, right))
+        return {**self.counters, "results": sum(table.num_rows for table in results)}
 
     def rows(self, name: str) -> int:
         """The rows held of an input."""

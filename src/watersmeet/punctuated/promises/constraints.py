@@ -1,6 +1,6 @@
 """What is known of an input beforehand, and what follows from it while rows arrive.
 
-`OneToMany`   a key occurs at most once on one input: a row of the other is done with once it has met its partner.
+`OneToMany`   a key occurs at most once on one input: a row of the other has no future once it has matched its partner.
 `Clustered`   rows with one key come together: when the key changes, the cluster's key is promised away.
 `Ordered`     keys come in order: everything before the last key is promised away.
 

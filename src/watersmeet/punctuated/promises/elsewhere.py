@@ -2,9 +2,9 @@
 
     keys         40 41 42 43 44 45 46      promised, one by one
     partition     0  1  1  0  1  0  0
-    held by 0   [40 ------ 43] .. [45 46]  becomes [40 ------------ 46]: 41, 42 and 44 are not for it to judge
+    held by 0   [40 ------ 43] .. [45 46]  becomes [40 ------------ 46]: 41, 42 and 44 are never sent to it
 
-Of keys that are promised one after the other every partition hears only its own, and would hold them one by one for
+Of keys that are promised one after the other every partition gets only its own, and would hold them one by one for
 ever. With the gaps between them bridged, it holds a single interval.
 """
 
@@ -44,7 +44,7 @@ class Elsewhere:
 
 
 def elsewhere(hashes: Hashes, codes: Codes, partitions: int) -> Elsewhere | None:
-    """What can be said from keys that are here, or None if these hashes do not follow from the keys in Spark's way."""
+    """What follows from keys that are here, or None if these hashes do not follow from the keys in Spark's way."""
     if partitions == 1 or not len(codes) or not isinstance(codes, np.ndarray):
         return None
     here = _partition(hashes, partitions)

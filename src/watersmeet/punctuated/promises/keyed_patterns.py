@@ -1,4 +1,4 @@
-"""Promises that fix the value of some key columns: found by hash, like the rows they speak of.
+"""Promises that fix the value of some key columns: found by hash, like the rows they cover.
 
     values     ranges    pattern on (sensor, day, kind)      shape
     sensor,day,kind      (7, 3, "x")                         a single key

@@ -1,0 +1,138 @@
+"""The store of rows by hand: what leaves, what is handed out, what is read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.state.row_model import SCHEMA, STEP, Unreadable, made
+
+from watersmeet.plan.metrics import Metrics
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import HashTiers, Layout
+from watersmeet.state.parts import All, Rows, Whole
+from watersmeet.state.rows import RowStore
+
+
+def rows(hashes: Sequence[int], times: Sequence[int] | None = None) -> pa.Table:
+    names = list(range(len(hashes)))
+    columns = [list(hashes), names, list(times or names), [False] * len(names)]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def filled(layout: Layout, *tables: pa.Table, **options: Any) -> tuple[RowStore, Accounts]:
+    accounts = Accounts(Metrics())
+    store = made(layout, accounts, **options)
+    for batch, table in enumerate(tables):
+        accounts.arrive("left", table.num_rows)
+        store.add(table, batch)
+    return store, accounts
+
+
+def test_a_row_leaves_once_whatever_comes_later() -> None:
+    store, accounts = filled(HashTiers(), rows([1, 2, 3]))
+    (part,) = store.parts()
+    assert len(store.remove(Rows(part, np.array([1, 1])), "punctuation")) == 1
+    assert store.remove(Rows(part, np.array([1])), "one_to_many") == []
+    store.remove(All(), "ended")
+    assert accounts.left == {"left": {"punctuation": 1, "ended": 2}}
+    assert accounts.held("left") == store.rows == 0
+
+
+def test_a_reason_must_be_known() -> None:
+    store, _ = filled(HashTiers(), rows([1]))
+    with pytest.raises(ValueError, match=r"^'bored' is not a reason to leave: null_key, "):
+        store.remove(All(), "bored")
+
+
+def test_what_left_is_not_read_unless_somebody_asks() -> None:
+    store, _ = filled(HashTiers(), rows([1, 2]))
+    (run,) = store.runs
+    object.__setattr__(run, "data", Unreadable(2))
+    (gone,) = store.remove(All(), "ended")
+    with pytest.raises(AssertionError, match="a run was read"):
+        list(gone.pieces())
+
+
+def test_what_left_is_handed_out_in_pieces_of_bounded_size() -> None:
+    store, _ = filled(HashTiers(), rows(range(10)))
+    (gone,) = store.remove(All(), "ended")
+    assert [piece.tolist() for _, piece in gone.pieces(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_rows_taken_out_and_added_again_keep_their_age_and_level() -> None:
+    store, _ = filled(HashTiers(), rows([1]))
+    store.add(rows([2, 3]), 7, oldest=2, level=1)
+    assert [(run.oldest, run.newest, run.level) for run in store.runs] == [(0, 0, 0), (2, 7, 1)]
+
+
+def test_a_taken_bucket_is_a_hole_until_too_little_is_left() -> None:
+    store, _ = filled(HashTiers(), rows([i * STEP for i in range(16)]), counts_buckets=True)
+    (run,) = store.runs
+    object.__setattr__(run, "data", Stored(run.table))
+    assert [len(tables) for tables in store.take([1]).values()] == [1]
+    store.compact()
+    assert [(one.id, one.live) for one in store.runs] == [(run.id, ((0, 4), (8, 16)))]
+    store.take([2, 3])
+    store.compact()
+    assert [(one.id, one.live, one.rows) for one in store.runs] == [(run.id + 1, None, 4)]
+    assert store.bucket_rows.tolist() == [4, 0, 0, 0]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows that have a file: to rewrite them costs something."""
+
+    whole: pa.Table
+
+    @property
+    def rows(self) -> int:
+        return int(self.whole.num_rows)
+
+    def table(self) -> pa.Table:
+        return self.whole
+
+    def page(self, index: int) -> pa.Table:
+        return self.whole
+
+
+def test_a_derived_table_is_made_once_and_goes_with_its_run() -> None:
+    store, _ = filled(HashTiers(), rows([1, 2]))
+    (run,) = store.runs
+    made_for: list[int] = []
+
+    def make() -> pa.Table:
+        made_for.append(run.id)
+        return pa.table({"_row": [1, 0]})
+
+    assert store.side(run, "order0", make).equals(store.side(run, "order0", make))
+    assert made_for == [run.id]
+    fresh, _ = filled(HashTiers())
+    fresh.restore(store.save())
+    assert fresh.side(run, "order0", make)["_row"].to_pylist() == [1, 0]
+    assert made_for == [run.id]
+    store.remove(Whole(run), "ended")
+    assert (store.nbytes, store.save().tables) == (0, {})
+
+
+def test_a_run_knows_the_times_of_its_rows_and_what_the_join_describes() -> None:
+    store, _ = filled(
+        HashTiers(fanout=2),
+        rows([1, 2], [30, 10]),
+        rows([3], [20]),
+        time="_p0",
+        describe=lambda table: {"keys": table.num_rows},
+    )
+    assert [(run.time_from, run.time_to, run.keys) for run in store.runs] == [(10, 30, 2), (20, 20, 1)]
+    store.settle()
+    assert [(run.time_from, run.time_to, run.keys) for run in store.runs] == [(10, 30, 3)]
+
+
+def test_entries_that_are_no_rows_of_an_input_are_in_no_account() -> None:
+    store, accounts = filled(HashTiers(), rows([1, 2]), input="")
+    store.remove(All(), "ended")
+    assert (store.rows, accounts.left, store.save().input) == (0, {}, "")
