@@ -25,6 +25,7 @@ silence, none before it is due.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -343,8 +344,9 @@ def main() -> None:
             with h.scratch() as folder:
                 result[part] = run(spark, folder, arguments.rows)
             h.console.print({part: {key: value for key, value in result[part].items() if key != "runs"}})
-    if not arguments.only and arguments.rows == 2_000_000:
-        h.save("outer", result)
+    if arguments.rows == 2_000_000:
+        kept = h.RESULTS / "outer.json"
+        h.save("outer", {**(json.loads(kept.read_text()) if kept.exists() else {}), **result})
 
 
 if __name__ == "__main__":
