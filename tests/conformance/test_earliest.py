@@ -146,7 +146,7 @@ TREES = [
     punctuated("promises taken back, one-to-one", one("left"), one("right"), on_violation="keep"),
     IDLE,
     window("idle timeout, no lateness", (1, 1), 0, idle_timeout=1, algorithm="NH"),
-    window("right rows in cells", (1, 4), 0, algorithm="HH"),
+    window("right rows in cells", (1, 8), 0, algorithm="HH"),
 ]
 
 

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from watersmeet.columns.saturating import saturated
 
-CELLS = 2  # in the time for which right rows are kept: of a key that comes often, four to six times in all
+# In the time for which right rows are kept. So a quarter more is held at most, as of any window, and of a key that
+# comes often up to twelve times.
+CELLS = 4
 
 
 def cell_length(window: int, kept: int) -> int:

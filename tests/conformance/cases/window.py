@@ -269,7 +269,7 @@ def cases() -> Iterator[Case]:
     yield case("disk", (6, 6), algorithm="HN", memory=600)
     for how in ("left_semi", "left_anti"):
         yield case(f"{how}, crowded", (1, 1.5), 6, how=how, script=crowded_script)
-        yield case(f"{how}, crowded, disk", (5, 3), 1, how=how, script=crowded_script, algorithm="HH", memory=500)
+        yield case(f"{how}, crowded, disk", (5, 9), 3, how=how, script=crowded_script, algorithm="HH", memory=500)
         yield case(f"{how}, far", (4, 9), 5, how=how, script=far_script)
         yield case(f"{how}, arrival-clock", (2, 5), arrival_clock=True, how=how)
     for how in [how for how in JOIN_TYPES if how != "inner"]:
