@@ -93,7 +93,8 @@ class Rules:
         if self.arrival_clock and any(row.time is None or row.time < now for row in rows):
             return False
         come = (*history, Step(rows))
-        # Where rows that break a promise are joined, a key may come again: that it has come proves nothing.
+        # Where rows that break a promise are joined, a row may come when the one row of its key has come and gone. To
+        # know that no other will come, all keys that ever came would have to be kept: it waits for a promise or an end.
         once = self.one if self.on_violation != "keep" else ()
         return all(orderly(how, self._keys(come, side), self.sequence) for side, how in self.order) and all(
             unique(chain(*self._keys(come, side))) for side in once
