@@ -70,7 +70,7 @@ test-connectors: .venvs/$(CONNECTORS)/.setup-done ## Run the tests with Kafka, D
 	@JAVA_HOME="$$(cat .venvs/$(CONNECTORS)/java_home)" .venvs/$(CONNECTORS)/bin/python -m pytest tests/connectors $(ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in every family
+soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in inner and outer joins of every family
 	@$(BIN)/python -m tests.faults.simulation --seeds $(or $(SEEDS),100000)
 	@$(BIN)/python -m tests.faults.store_simulation $$(($(or $(SEEDS),100000) / 10))
 	@$(SPARK) $(BIN)/python -m tests.faults.kills.harness --kills $(or $(KILLS),25)
@@ -96,9 +96,10 @@ format: $(STAMP) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
 
 .PHONY: reference
-reference: $(STAMP) ## Write the reference of pipeline files and of metrics from the models that check them
+reference: $(STAMP) ## Write the reference pages and the timeline of join types from the code that checks them
 	$(BIN)/python -m watersmeet.pipeline.reference > docs/pipeline-reference.md
 	$(BIN)/python -c 'from watersmeet.plan.metrics import page; print(page(), end="")' > docs/metrics.md
+	$(BIN)/python scripts/timeline.py > docs/join-types.svg
 
 .PHONY: lock
 lock: $(STAMP) ## Resolve the newest allowed dependencies into requirements.lock

@@ -21,7 +21,7 @@ from tests.conformance.earliest.histories import Choices, RelativeWalk, Walk
 from tests.conformance.earliest.rules import PRESERVED, SIDES, History, Row, Rules, Step
 from watersmeet.combined.promised_window import PromisedWindowJoin
 from watersmeet.join.clock import Clock
-from watersmeet.join.operator import Operator
+from watersmeet.join.operator import Batch, Operator
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker
@@ -30,6 +30,7 @@ from watersmeet.punctuated.scheduling import WaitingPool
 from watersmeet.punctuated.violations import Violations
 from watersmeet.state.parts import Part
 from watersmeet.testing.arrivals import make_plan
+from watersmeet.window.window_join import WindowJoin
 
 BOTH = frozenset(SIDES)
 DEEP, BROAD, SHORT = (9, 3), (28, 2), (9, 2)  # choices per batch, batches
@@ -60,7 +61,8 @@ class Tree:
 def window(name: str, lengths: tuple[int, int], lateness: int = 0, *, arrival: bool = False, **tuning: Any) -> Tree:
     columns = None if arrival else ["_p1", "_p1"]
     options = {"window": list(lengths), "lateness": lateness, "time_columns": columns}
-    rules = Rules("full", window=lengths, lateness=lateness, arrival_clock=arrival)
+    timeout = tuning.get("idle_timeout")
+    rules = Rules("full", window=lengths, lateness=lateness, arrival_clock=arrival, timeout=timeout)
     return Tree(f"window, {name}", "window", rules, options, tuning)
 
 
@@ -106,11 +108,13 @@ def one(side: str) -> dict[str, Any]:
 SEQUENCE = {"sequence": "_p0"}
 SYMMETRIC = Tree("symmetric", "symmetric", Rules("full"))
 HASHED = window("hashed", (2, 1), 1, algorithm="HH")
+IDLE = window("idle timeout", (2, 1), 1, idle_timeout=2)
 PLAIN = punctuated("many-to-many")
 CLUSTERED = punctuated("clustered", {"kind": "clustered", "input": "right"}, keys=3)
 ASCENDING = punctuated("ascending", {"kind": "ordered", "input": "right"}, keys=3)
 KEEP = punctuated("promises taken back", on_violation="keep")
 COMBINED = combined(PLAIN, (2, 1), 1)
+KEEP_ONE = punctuated("promises taken back, one-to-many", one("left"), on_violation="keep")
 TREES = [
     SYMMETRIC,
     HASHED,
@@ -138,6 +142,11 @@ TREES = [
     combined(ASCENDING, (1, 2), 1),
     combined(punctuated("violations dropped", on_violation="drop"), (1, 1), 1),
     combined(KEEP, (1, 0)),
+    KEEP_ONE,
+    punctuated("promises taken back, one-to-one", one("left"), one("right"), on_violation="keep"),
+    IDLE,
+    window("idle timeout, no lateness", (1, 1), 0, idle_timeout=1, algorithm="NH"),
+    window("right rows in cells", (1, 8), 0, algorithm="HH"),
 ]
 
 
@@ -202,6 +211,7 @@ def test_rows_that_owe_comparisons_are_never_early_and_complete_at_the_end(tree:
         Rules("full", punctuated=True),
         Rules("full", window=(1, 0)),
         Rules("full", window=(0, 1), lateness=1),
+        Rules("full", window=(1, 1), timeout=2),
         Rules("full", punctuated=True, order=(("right", "clustered"),)),
         Rules("full", order=(("left", "descending"), ("right", "ascending")), one=frozenset({"left"})),
     ],
@@ -302,6 +312,54 @@ def horizon(ticks: int) -> Break:
     return lambda patch: patch.setattr(Clock, "horizon", wrong)
 
 
+def silence_one_batch_late(patch: pytest.MonkeyPatch) -> None:
+    """How long an input has been silent is told by the clock of the batch before."""
+    advance, follow = WindowJoin._advance_clock, WindowJoin._follow
+    before: list[int | None] = []
+
+    def advance_clock(self: WindowJoin, batch: Batch) -> float:
+        before[:] = [self.now]
+        return advance(self, batch)
+
+    def wrong(self: WindowJoin, name: str, rows: int) -> None:
+        if rows or name not in self.active:
+            follow(self, name, rows)
+            return
+        now, self.now = self.now, before[0]
+        follow(self, name, rows)
+        self.now = now
+
+    patch.setattr(WindowJoin, "_advance_clock", advance_clock)
+    patch.setattr(WindowJoin, "_follow", wrong)
+
+
+def silence_one_batch_early(patch: pytest.MonkeyPatch) -> None:
+    """An input that is silent counts as silent for as long as it will have been in the next batch."""
+    follow = WindowJoin._follow
+
+    def wrong(self: WindowJoin, name: str, rows: int) -> None:
+        if rows or name not in self.active or self.now is None:
+            follow(self, name, rows)
+            return
+        self.now += 1
+        follow(self, name, rows)
+        self.now -= 1
+
+    patch.setattr(WindowJoin, "_follow", wrong)
+
+
+def silence_of_any_length(patch: pytest.MonkeyPatch) -> None:
+    """Rows do not end a silence."""
+    follow = WindowJoin._follow
+    patch.setattr(
+        WindowJoin, "_follow", lambda self, name, rows: follow(self, name, rows if name not in self.active else 0)
+    )
+
+
+def silence_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowJoin, "_follow", lambda self, name, rows: None)
+
+
 def end_one_batch_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Operator, "ends", lambda self, name, batch: name in self.ended)
 
@@ -375,6 +433,10 @@ def waiting_rows_ignored(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: list[tuple[str, Break, Tree]] = [
     ("too early", horizon(1), HASHED),
     ("too late", horizon(-1), HASHED),
+    ("too late", silence_one_batch_late, IDLE),
+    ("too early", silence_one_batch_early, IDLE),
+    ("too early", silence_of_any_length, IDLE),
+    ("too late", silence_ignored, IDLE),
     ("too late", end_one_batch_late, SYMMETRIC),
     ("too late", end_one_batch_late, HASHED),
     ("too late", promises_one_batch_late, PLAIN),

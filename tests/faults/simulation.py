@@ -103,6 +103,16 @@ def undisturbed(index: int, script: int) -> Undisturbed:
     return made
 
 
+@functools.cache
+def variants(operator: str) -> list[int]:
+    """The places of an operator's cases in `CASES`, join types in turn: a few seeds play all types."""
+    types: dict[str, list[int]] = {}
+    for index, case in enumerate(CASES):
+        if case.operator == operator:
+            types.setdefault(case.how, []).append(index)
+    return [index for turn in itertools.zip_longest(*types.values()) for index in turn if index is not None]
+
+
 class World:
     """The directory that all simulated processes of a schedule share: in memory, or for a few on a disk."""
 
@@ -175,9 +185,9 @@ class Schedule:
 
     def __init__(self, operator: str, seed: int) -> None:
         self.rng = rng = random.Random(f"{operator} {seed}")
-        variants = [index for index, case in enumerate(CASES) if case.operator == operator]
-        self.case: Case = CASES[variants[seed % len(variants)]]
-        self.base = undisturbed(variants[seed % len(variants)], rng.randrange(SCRIPTS))
+        index = variants(operator)[seed % len(variants(operator))]
+        self.case: Case = CASES[index]
+        self.base = undisturbed(index, rng.randrange(SCRIPTS))
         self.first = rng.randrange(BATCHES)
         disk = scratch() / f"seed-{operator}-{seed}" if rng.random() < ON_DISK else None
         self.world = World(self.base.files[self.first - 1] if self.first else {}, disk)

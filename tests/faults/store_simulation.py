@@ -35,6 +35,7 @@ from tests.faults.simulation import (
     segment_files,
     simulated,
     undisturbed,
+    variants,
 )
 from watersmeet.engine.registry import OPERATORS
 from watersmeet.engine.runtime import run_batch
@@ -140,8 +141,7 @@ class StoreSchedule(Schedule):
 
     def __init__(self, operator: str, seed: int) -> None:
         self.rng = rng = random.Random(f"store {operator} {seed}")
-        variants = [index for index, case in enumerate(CASES) if case.operator == operator]
-        index, script = variants[seed % len(variants)], rng.randrange(SCRIPTS)
+        index, script = variants(operator)[seed % len(variants(operator))], rng.randrange(SCRIPTS)
         self.case, self.base = CASES[index], undisturbed(index, script)
         objects, self.requests = quiet_objects(index, script)
         self.first = rng.randrange(BATCHES)

@@ -27,9 +27,10 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 import watersmeet.state.segments
-from tests.conformance.cases import CASES
+from tests.conformance.cases import CASES, progressive
 from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import CorruptStateError, StateDirError, StateError, StateFormatError
+from watersmeet.join.join_type import MATCHED
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.master_registry import Registration, register_join, registered_joins
@@ -48,6 +49,7 @@ from watersmeet.testing.harness import rows_of
 from watersmeet.testing.masters import semi_stream_plan, write_master
 
 FLIPS = 200
+MARK_FLIPS = 50  # short files of one column, in every family
 DONE = 7  # batches before the damage
 PART = "state/part-00000"
 MANIFEST = re.compile(r"v-(\d{12})\.json")
@@ -85,7 +87,8 @@ class World:
         """The files by kind."""
         newest = PartitionStore(StateDir(self.folder / "state"), 0).manifest(DONE - 1)
         tier = {f"{PART}/{entry.file}": entry.tier for entry in newest.runs}
-        tier |= {f"{PART}/{entry.file}": "side table" for entry in newest.tables}
+        for entry in newest.tables:
+            tier[f"{PART}/{entry.file}"] = "marks" if entry.name.startswith(f"{MATCHED}.") else "side table"
         found: dict[str, list[str]] = {}
         for path in sorted(self.folder.rglob("*")):
             name = str(path.relative_to(self.folder))
@@ -107,6 +110,20 @@ def short_segments() -> Iterator[None]:
     watersmeet.state.segments.SEGMENT = before
 
 
+# Worlds with marks of rows that have matched, a join of each family; under a budget some rows are in memory still.
+OUTER = {
+    **{
+        f"{family}, full": next(case for case in CASES if case.name == name)
+        for family, name in (
+            ("progressive", "symmetric, full"),
+            ("window", "window-full, HN"),
+            ("punctuated", "punctuated, full"),
+        )
+    },
+    "budget, full": replace(progressive.case("xjoin", 100, 2), how="full"),
+}
+
+
 @functools.cache
 def world(name: str) -> World:
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -119,6 +136,23 @@ def world(name: str) -> World:
         case = next(case for case in CASES if case.name == "punctuated, many-to-many")
         script = case.random_script(5, batches=DONE + 1, batch_rows=40, keys=60, idle_share=0.0)
         made = World(folder, lambda folder: case.plan(), script, Counter())
+    elif name in OUTER:
+        case = OUTER[name]
+        script = case.random_script(5, batches=DONE + 1, batch_rows=20, keys=40, idle_share=0.0)
+        made = World(folder, lambda folder: case.plan(), script, Counter())
+    elif name == "master table, left":  # rows wait for chunks in any order, and remember whether they have matched
+        write_master(str(folder / "master"), [(key, key, "m") for key in range(60)], chunk_rows=7, layout="arrival")
+        rows = [[(key, 100 * n + key, "s") for key in range(n % 2, 90, 2)] for n in range(DONE + 1)]
+        ends = [frozenset({"stream"} if n == DONE else ()) for n in range(DONE + 1)]
+        script = [Arrival({"stream": new}, ended=ended) for new, ended in zip(rows, ends, strict=True)]
+        tuning = {"max_delay": 3, "idle_chunks": 0}
+        options = {"policy": "mesh"}
+        made = World(
+            folder,
+            lambda at: semi_stream_plan(str(at / "master"), options, tuning, how="left"),
+            script,
+            Counter(),
+        )
     else:
         # Two versions that differ, so that taking one for the other is seen.
         for extra in (0, 500):
@@ -189,6 +223,7 @@ KINDS = [
     ("master table", "side table"),
     ("master table", "chunk"),
     ("master table", "document of the table"),
+    *((name, "marks") for name in (*OUTER, "master table, left")),
 ]
 
 
@@ -226,12 +261,13 @@ def test_flipped_bytes(name: str, kind: str) -> None:
     rng = random.Random(f"{name} {kind}")
     files = made.kinds()[kind]
     seen: Counter[str] = Counter()
-    for _ in range(FLIPS):
+    flips = MARK_FLIPS if kind == "marks" else FLIPS
+    for _ in range(flips):
         file = rng.choice(files)
         content = bytearray(read(made, file))
         content[rng.randrange(len(content))] ^= rng.randrange(1, 256)
         seen[outcome(made, {file: bytes(content)})] += 1
-    assert seen["error"] > FLIPS // 4
+    assert seen["error"] > flips // 4
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)

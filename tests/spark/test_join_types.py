@@ -260,3 +260,29 @@ def test_a_changed_type_is_refused_and_nothing_is_lost(spark: SparkSession, tmp_
     joined = streams.joined(wm.progressive_join, KEYS, "leftOuter")
     run(joined, tmp_path)
     assert rows(streams.result(joined.schema)) == rows(streams.left.batch.join(streams.right.batch, KEYS, "left"))
+
+
+def test_semi_and_anti_joins_keep_less(spark: SparkSession, tmp_path: Path) -> None:
+    """Few keys that come often: a semi join keeps some of their times, and no payload."""
+    left = Feed(spark, tmp_path / "l", "k long, a long, at timestamp")
+    right = Feed(spark, tmp_path / "r", "k long, b string, seen timestamp")
+    for part in range(6):
+        moments = [START + timedelta(seconds=60 * part + i) for i in range(60)]
+        left.send(*({"k": i % 4 + 3, "a": i, "at": at} for i, at in enumerate(moments)))
+        right.send(*({"k": i % 4, "b": "b" * 50, "seen": at} for i, at in enumerate(moments)))
+    held: dict[str, dict[str, tuple[int, int]]] = {}
+    for how in ("inner", "left_semi", "left_anti"):
+        state = tmp_path / how
+        state.mkdir()
+        joined = wm.window_join(
+            left.stream, right.stream, "k", state / "state", how=how, time=("at", "seen"), window="1 hour", partitions=1
+        )
+        run(joined, state)
+        found = wm.read_state(spark, state / "state").groupBy("input").agg(F.sum("rows"), F.sum("bytes")).collect()
+        held[how] = {name: (rows, size) for name, rows, size in found}
+    assert held["inner"]["left"][0] == held["inner"]["right"][0] == 360
+    for how in ("left_semi", "left_anti"):
+        # Left rows of key 3 match and leave. Of each key the right input keeps two times per cell and run.
+        assert held[how]["left"][0] == 270
+        assert held[how]["right"][0] <= 40
+        assert 20 * held[how]["right"][1] < held["inner"]["right"][1]

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import HASH, hashes_of, key_names, numpy_of, one_chunk, sort_by_hash, take
+from watersmeet.columns.arrow import HASH, Indices, hashes_of, key_names, numpy_of, one_chunk, sort_by_hash, take
 from watersmeet.columns.matching import equal_keys
+from watersmeet.columns.saturating import Times
 
 
 def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
@@ -72,4 +73,33 @@ def repeats(table: pa.Table) -> npt.NDArray[np.bool_]:
             ids = group_ids([table.column(name).take(pa.array(rows)) for name in key_names(table.schema)])
             found[rows] = True
             found[rows[np.unique(ids, return_index=True)[1]]] = False
+    return found
+
+
+def between(table: pa.Table, times: Times, cell: int) -> npt.NDArray[np.bool_]:
+    """Rows of a table sorted by hash and time that are neither the first nor the last of their key in a cell of time.
+
+    >>> hashes, times = [1, 4, 4, 4, 4, 9], np.array([7, 10, 12, 19, 20, 3])
+    >>> rows = pa.table({"_hash": pa.array(hashes, pa.uint64()), "_k0": ["a", "b", "b", "b", "b", "c"]})
+    >>> between(rows, times, 10).tolist()
+    [False, False, True, False, False, False]
+    """
+    hashes = hashes_of(table)
+    found = np.zeros(len(hashes), np.bool_)
+    rows = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
+    if not len(rows):
+        return found
+    order: Indices | slice = slice(None)
+    goes_on = np.zeros(len(hashes) + 1, np.bool_)  # whether a row has the key and the cell of the one before it
+    same = equal_keys(table, rows - 1, table, rows)
+    if not same.all():  # different keys of one hash stand in the order of their times
+        ids = group_ids(key_columns(table))
+        order = np.lexsort((times, ids))
+        times = times[order]
+        rows = np.flatnonzero(np.diff(ids[order]) == 0) + 1
+    goes_on[rows] = times[rows] // cell == times[rows - 1] // cell
+    starts = np.flatnonzero(~goes_on[:-1])
+    first = np.repeat(times[starts], np.diff(np.append(starts, len(times))))
+    # The last row is of no use either if its time is that of the first.
+    found[order] = goes_on[:-1] & (goes_on[1:] | (times == first))
     return found

@@ -70,7 +70,7 @@ REASONS = {
     "ordered": "the other input's order has passed its key",
     "one_to_many": "it has been compared with the only row it can match",
     "matched": "it has matched, which is all that a semi or anti join asks of it",
-    "redundant": "another row of its key is held, and a semi or anti join needs only one",
+    "redundant": "other rows of its key are held, and a semi or anti join needs no more",
     "ended": "the other inputs have ended",
     "answered": "it has been joined with the master table",
     "evicted": "a cached master row takes more room than the stream rows that would wait for it",

@@ -87,7 +87,8 @@ class Violations:
         if self.mode == "drop":
             self.accounts.leave(self.name, "violation", count)
             return table.filter(pa.array(~wrong))
-        self.promises.void(broken, batch)
+        if reason != "one_to_many":  # a second row of a key says nothing about whether more will come
+            self.promises.void(broken, batch)
         return table
 
 

@@ -540,16 +540,22 @@ class RowStore:
             return concat(tables, self.schema).combine_chunks()
         return self._reduce(merge_by_hash(tables, self.time))
 
-    def _reduce(self, table: pa.Table) -> pa.Table:
-        """A sorted table less the rows that others make useless."""
+    def without_redundant(self, table: pa.Table) -> pa.Table:
+        """A sorted table in hand less the rows that others make useless: those leave."""
         mask = self.redundant(table) if self.redundant else None
         if mask is None or not mask.any():
             return table
-        rows = np.flatnonzero(mask)
-        self._reduced += len(rows)
-        self.accounts.leave(self.input, "redundant", len(rows))
-        self._count(hashes_of(table)[rows], -1)
+        self.accounts.leave(self.input, "redundant", int(np.count_nonzero(mask)))
         return take(table, np.flatnonzero(~mask))
+
+    def _reduce(self, table: pa.Table) -> pa.Table:
+        """The same for stored rows that are written anew."""
+        kept = self.without_redundant(table)
+        if kept is not table:
+            self._reduced += table.num_rows - kept.num_rows
+            self._count(hashes_of(table), -1)
+            self._count(hashes_of(kept), 1)
+        return kept
 
     def _swept(self, rows: int) -> None:
         """Rows that the rule had declared dead are in no run any more; redundant ones have been counted."""

@@ -6,6 +6,7 @@ Semantics     a left row l and a right row r are a result iff their keys are equ
 Late rows     a row more than `lateness` behind its input's newest time of earlier batches is counted, and joined with
               what the windows still must hold, no more: its partners may be gone. A row that is not late finds all.
 State         per input a store in slices of time: runs sorted (`hash`) or as they came (`loop`).
+Semi, anti    of the right input only keys and times are kept, and of those two per key and cell of time (`cells`).
 Overload      keep: exact, runs beyond the memory go to disk. shed: rows are dropped before they are joined or stored.
               shrink: the windows are shortened until they fit. All of it is in the metrics.
 Batch         1 new rows probe the stored ones of the other input   2 and each other   3 expire, store, merge
@@ -23,7 +24,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import hashes_of, take
+from watersmeet.columns.arrow import hashes_of, take, times_of
+from watersmeet.columns.grouping import between
 from watersmeet.columns.matching import with_equal_keys
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
@@ -37,9 +39,10 @@ from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.parts import All, Before
 from watersmeet.state.rows import RowStore
-from watersmeet.state.rules import Horizon
+from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.space import RunSpace
 from watersmeet.window.batch_costs import SLICES, KernelCosts, index_cost, scan_cost
+from watersmeet.window.cells import cell_length, cell_start
 from watersmeet.window.choice import Choice
 from watersmeet.window.kernels import Reach, distinct, pairs
 from watersmeet.window.options import WindowOptions
@@ -74,10 +77,19 @@ class WindowJoin(BinaryJoin):
         self.active: dict[str, int] = {}  # when each input last had rows, by the batch's clock
         self.costs = self.options.costs or KernelCosts()
         self.choices = {name: Choice() for name in self.names}
+        self.given: dict[str, str] = {}  # structures that are not chosen
+        if self.options.algorithm != "auto":
+            self.given = {name: METHODS[one] for name, one in zip(self.names, self.options.algorithm, strict=True)}
+        elif self.emitter.keys_only:  # in the order of keys and times it is seen what is redundant
+            self.given = {self.emitter.keys_only: METHODS["H"]}
         self.overload = Overload(self.options, plan.partitions, self.names, preserved)
         self.layouts = {
             name: TimeSlices(span=wait + self.clock.lateness, share=SLICES) for name, wait in self.windows.items()
         }
+        if self.emitter.keys_only:
+            self.cell = cell_length(sum(self.windows.values()), self.layouts[self.right].span)
+            # Only runs of one slice are merged: with a cell to a slice, what they make redundant is found.
+            self.layouts[self.right].width = max(self.cell, self.layouts[self.right].width)
         self.stores = {spec.name: self._store(spec) for spec in plan.inputs}
         self.scanned: dict[str, Scanned] = {}
 
@@ -96,7 +108,11 @@ class WindowJoin(BinaryJoin):
             buckets=Buckets(DISK_BUCKETS),
             describe=lambda table: {"keys": distinct(hashes_of(table))},
             merges_spilled=True,
+            redundant=self._redundant if spec.name == self.emitter.keys_only else None,
         )
+
+    def _redundant(self, table: pa.Table) -> Mask:
+        return between(table, times_of(table, self.time_columns[self.right]), self.cell)
 
     # -- the batch
 
@@ -192,7 +208,7 @@ class WindowJoin(BinaryJoin):
         """Expire what can match nothing any more, and store the other new rows."""
         store, layout = self.stores[name], self.layouts[name]
         assert isinstance(store.rule, Horizon)
-        before, horizon = store.rule.time, self.clock.horizon(name, [self.other[name]])
+        before, horizon = store.rule.time, self._horizon(name)
         gone = [] if horizon is None else store.remove(Before(horizon), "expired")
         self.metrics.count(f"runs_expired.{name}", len(gone))
         yield from self.emitter.departed(gone)
@@ -207,17 +223,21 @@ class WindowJoin(BinaryJoin):
         layout.bound = self.clock.bound(name)
         layout.advance = 0 if before is None or horizon is None else min(horizon - before, MAX_ADVANCE)
         table = hand.rest(name)
-        store.add(
-            table if order is None else take(table, order),
-            batch,
-            order="hash" if self._method(name) == "hash" else "arrival",
-        )
+        if order is not None:
+            table = take(table, order)
+        if self._method(name) == "hash":
+            store.add(store.without_redundant(table), batch)
+        else:
+            store.add(table, batch, order="arrival")
         self.metrics.count("rows_rewritten", store.settle())
 
+    def _horizon(self, name: str) -> int | None:
+        """The time before which rows of an input are of no use; where cells are kept, the start of one."""
+        horizon = self.clock.horizon(name, [self.other[name]])
+        return horizon if horizon is None or name != self.emitter.keys_only else cell_start(horizon, self.cell)
+
     def _method(self, name: str) -> str:
-        if self.options.algorithm == "auto":
-            return self.choices[name].method
-        return METHODS[self.options.algorithm[0 if name == self.left else 1]]
+        return self.given.get(name) or self.choices[name].method
 
     def _stay_within_memory(self) -> None:
         bounds = {name: self.clock.bound(other) for name, other in self.other.items()}
@@ -229,7 +249,7 @@ class WindowJoin(BinaryJoin):
         for name, store in self.stores.items():
             choice = self.choices[name]
             choice.observe(len(arrived[name]), len(arrived[self.other[name]]))
-            if self.options.algorithm != "auto":
+            if name in self.given:
                 continue
             self._index_lazily(name, store)
             load = choice.load(store.rows, distinct_keys(store), len(store.runs))

@@ -27,6 +27,7 @@ from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import Arrival, Row, Script, batch_of, make_plan, random_script, table_of
 from watersmeet.testing.cases import Case
 from watersmeet.testing.oracle import BinaryOracle, Held
+from watersmeet.window.cells import cell_length
 from watersmeet.window.shedding import kept
 from watersmeet.window.window_join import WindowJoin
 
@@ -66,6 +67,11 @@ def timed(script: Script, seed: int, *, jitter: float = 3.0, stragglers: float =
 def timed_script(seed: int, *, jitter: float = 3.0, stragglers: float = 0.05, **shape: Any) -> Script:
     """A random script with times."""
     return timed(random_script(seed, **shape), seed, jitter=jitter, stragglers=stragglers)
+
+
+def crowded_script(seed: int, **shape: Any) -> Script:
+    """Few keys, each many times within a window, and many late rows."""
+    return timed_script(seed, stragglers=0.2, **{**shape, "keys": min(3, shape.get("keys", 3))})
 
 
 def one_falls_silent(seed: int, **shape: Any) -> Script:
@@ -109,7 +115,10 @@ def micros(time: datetime | int) -> int:
 
 
 class WindowOracle(BinaryOracle):
-    """Rows match within windows; what is behind the horizon is certain, and is matched with nothing any more."""
+    """Rows match within windows; what is behind the horizon is certain, and is matched with nothing any more.
+
+    In a semi or anti join right rows are there until the whole cell of time that they are in is behind the horizon.
+    """
 
     def __init__(
         self,
@@ -127,6 +136,7 @@ class WindowOracle(BinaryOracle):
         self.cut = cut
         self.newest: dict[str, int] = {}
         self.horizon: dict[str, int] = {}
+        self.cells = {"left": 1, "right": cell_length(sum(window), window[1] + self.lateness) if self.exists else 1}
 
     def is_null(self, row: Row) -> bool:
         return row[0] is None or (not self.arrival_clock and row[3] is None)
@@ -149,7 +159,8 @@ class WindowOracle(BinaryOracle):
                 self.newest[side] = max(self.newest[side], self.newest[self.other(side)])
         for side in SIDES:
             if self.newest[self.other(side)] > EARLIEST:
-                self._advance(side, self.newest[self.other(side)] - self.lateness - self.waits[side])
+                horizon = self.newest[self.other(side)] - self.lateness - self.waits[side]
+                self._advance(side, horizon // self.cells[side] * self.cells[side])
             if (limit := self.cut(number, side)) is not None:
                 self._advance(side, limit)
 
@@ -256,6 +267,11 @@ def cases() -> Iterator[Case]:
     yield case("long", (1000, 1000), algorithm="HN")
     yield case("arrival-clock", (2, 3), arrival_clock=True)
     yield case("disk", (6, 6), algorithm="HN", memory=600)
+    for how in ("left_semi", "left_anti"):
+        yield case(f"{how}, crowded", (1, 1.5), 6, how=how, script=crowded_script)
+        yield case(f"{how}, crowded, disk", (5, 9), 3, how=how, script=crowded_script, algorithm="HH", memory=500)
+        yield case(f"{how}, far", (4, 9), 5, how=how, script=far_script)
+        yield case(f"{how}, arrival-clock", (2, 5), arrival_clock=True, how=how)
     for how in [how for how in JOIN_TYPES if how != "inner"]:
         yield case(f"{how}, HN", (4, 2), 3, algorithm="HN", how=how)
         yield case(f"{how}, disk", (6, 5), 2, algorithm="NH", memory=600, how=how)

@@ -4,14 +4,15 @@
     can_match(history, x)     is there a legal row of the other input that would match x?
     follow(history, held)     the batch that has just come: pairs, unmatched rows owed, rows that stay
 
-Plain Python over a handful of rows; shares no code with the operators.
+Plain Python over a handful of rows; shares no code with the operators (but for the length of a cell of time).
 
 One further row is enough. A row x has a future if some continuation that keeps its promises matches it. Every promise
 only takes away from what may still come: an input that has ended has no rows, punctuations and ended inputs are not
-taken back, newest times only grow, an order of all rows is an order of any part of them, and a key that has come once
-has come. So take the continuation, keep the one row that matches x, leave out everything before and beside it, and let
-it come in the next batch: fewer rows and promises forbid nothing that was allowed, and find nothing less. Thus x has a
-future if and only if a single row in the next batch can match it (`test_one_further_row_is_enough`).
+taken back, newest times only grow (also those that a silent input is taken to have), an order of all rows is an order
+of any part of them, and a key that has come once has come. So take the continuation, keep the one row that matches x,
+leave out everything before and beside it, and let it come in the next batch: fewer rows and promises forbid nothing
+that was allowed, and find nothing less. Thus x has a future if and only if a single row in the next batch can match it
+(`test_one_further_row_is_enough`).
 
 This is not so where promises are taken back (`on_violation="keep"`): a row that breaks a promise makes rows legal that
 were not. There `can_match` looks through whole continuations (`further`).
@@ -23,6 +24,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby, permutations, product
+
+from watersmeet.window.cells import cell_length
 
 SIDES = ("left", "right")
 OTHER = {"left": "right", "right": "left"}
@@ -71,6 +74,7 @@ class Rules:
     window: tuple[int, int] | None = None  # how long left and right rows wait
     lateness: int = 0
     arrival_clock: bool = False
+    timeout: int | None = None  # how long an input may be silent before its clock follows the other one's
     punctuated: bool = False  # whether the inputs make promises as they go
     one: frozenset[str] = frozenset()  # inputs on which a key comes at most once
     order: tuple[tuple[str, str], ...] = ()  # inputs whose rows come "clustered", "ascending" or "descending"
@@ -89,8 +93,11 @@ class Rules:
         if self.arrival_clock and any(row.time is None or row.time < now for row in rows):
             return False
         come = (*history, Step(rows))
+        # Where rows that break a promise are joined, a row may come when the one row of its key has come and gone. To
+        # know that no other will come, all keys that ever came would have to be kept: it waits for a promise or an end.
+        once = self.one if self.on_violation != "keep" else ()
         return all(orderly(how, self._keys(come, side), self.sequence) for side, how in self.order) and all(
-            unique(chain(*self._keys(come, side))) for side in self.one
+            unique(chain(*self._keys(come, side))) for side in once
         )
 
     @staticmethod
@@ -130,16 +137,42 @@ class Rules:
         match as well: what is at or after the horizon."""
         if self.window is None or self.arrival_clock:
             return True
-        times = [
-            row.time
-            for step in history
-            for row in step.rows
-            if row.side == y.side and row.key is not None and row.time is not None
-        ]
-        bound = max(times) - self.lateness if times else None
+        bound = self.bound(history, y.side)
         assert x.time is not None
         assert y.time is not None
-        return bound is None or y.time >= bound or x.time + self.window[SIDES.index(x.side)] >= bound
+        if bound is None or y.time >= bound:
+            return True
+        reach = self.window[SIDES.index(x.side)]
+        if x.side == "right" and self.how == "left_anti":  # in cells: see `window.cells`
+            return x.time >= (bound - reach) // self.cell * self.cell
+        return x.time + reach >= bound
+
+    @property
+    def cell(self) -> int:
+        """The length of the cells of time of the right input, where only keys and times are kept of it."""
+        assert self.window is not None
+        return cell_length(sum(self.window), self.window[1] + self.lateness)
+
+    def bound(self, history: History, side: str) -> int | None:
+        """The time before which rows of an input are late; None if none is. The clock of an input that has been silent
+        for so long follows the other one's."""
+        newest: dict[str, int] = {}
+        active: dict[str, int] = {}
+        for step in history:
+            for one in SIDES:
+                times = [row.time for row in step.rows if row.side == one and row.key is not None]
+                known = [time for time in times if time is not None]
+                if known:
+                    newest[one] = max([*known, *([newest[one]] if one in newest else [])])
+                if known or one not in active:
+                    active[one] = step.clock
+            if self.timeout is None or not newest:
+                continue
+            ahead = max(newest.values())
+            for one in SIDES:
+                if step.clock - active[one] >= self.timeout:
+                    newest[one] = ahead
+        return newest[side] - self.lateness if side in newest else None
 
     def _others(self, history: History, x: Row) -> Iterator[Row]:
         """Rows of the other input that would match x, whether or not they may come."""
@@ -165,7 +198,7 @@ class Rules:
 
     def continuations(self, history: History) -> Iterator[Step]:
         """Every legal batch of at most one row per input and at most one promise."""
-        clock = max((step.clock for step in history), default=1)
+        clock = max((step.clock for step in history), default=1) + (self.timeout is not None)
         times: tuple[int, ...] = (0,)
         if self.window is not None:
             times = (clock,) if self.arrival_clock else (0, 1)

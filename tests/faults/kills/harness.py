@@ -34,10 +34,19 @@ FAMILIES = {
     "punctuated": ("left", "right"),
     "semi_stream": ("stream",),
 }
+# The join types that are tried: beside pairs, rows that match nothing are owed once each.
+TYPES = {
+    "progressive": ("inner", "full"),
+    "window": ("inner", "full", "left_anti"),
+    "multiway": ("inner",),
+    "punctuated": ("inner", "full"),
+    "semi_stream": ("inner", "left"),
+}
 VICTIMS = ("worker", "executor", "driver")
 START = datetime(2024, 2, 29, tzinfo=UTC)
 WINDOW = timedelta(seconds=60)
 ROWS, KEYS = 60, 40
+LONELY, NULL = 0.2, 0.05  # of the rows, where unmatched ones are wanted: keys of their own, and no key
 MULTIWAY_KEYS = 400  # the results grow with the cube of a key's rows
 Row = tuple[Any, ...]
 
@@ -50,6 +59,7 @@ class Kills:
     folder: Path
     seed: int
     wanted: int
+    how: str = "inner"
     files: int = 0
     rows: dict[str, list[Row]] = field(default_factory=lambda: {"a": [], "b": [], "c": []})
     done: list[str] = field(default_factory=list)
@@ -59,7 +69,7 @@ class Kills:
 
     def run(self, patience: float = 1800.0) -> None:
         """Live and die until there were enough kills, then let the inputs end and check the answer."""
-        rng = random.Random(f"{self.family} {self.seed}")
+        rng = random.Random(f"{self.family} {self.how} {self.seed}")
         deadline = time.monotonic() + patience
         self.feed(rng, 6)
         try:
@@ -72,20 +82,21 @@ class Kills:
         found = output_rows(self.folder / "out")
         expected = self.expected()
         assert found == expected, (
-            f"{self.family}, seed {self.seed}, after {self.done}: {sum((expected - found).values())} rows are missing, "
-            f"{sum((found - expected).values())} are too many; replay with: "
-            f"python -m tests.faults.kills.harness {self.family} --seed {self.seed} --kills {self.wanted}"
+            f"{self.family}, {self.how}, seed {self.seed}, after {self.done}: {sum((expected - found).values())} rows "
+            f"are missing, {sum((found - expected).values())} are too many; replay with: python -m "
+            f"tests.faults.kills.harness {self.family} --how {self.how} --seed {self.seed} --kills {self.wanted}"
         )
 
     def feed(self, rng: random.Random, files: int) -> None:
         """More micro-batches on every input."""
-        keys = MULTIWAY_KEYS if self.family == "multiway" else KEYS
         for _ in range(files):
             for name in self.rows:
                 if name == "b" and self.family == "semi_stream" and self.files:
                     continue  # the master table is what was there at first
                 moments = [START + timedelta(seconds=self.files * 30 + rng.randrange(30)) for _ in range(ROWS)]
-                new = [(rng.randrange(keys), self.files * 1000 + i, moment) for i, moment in enumerate(moments)]
+                numbers = [self.files * 1000 + i for i in range(ROWS)]
+                keys = [self.key(rng, name, number) for number in numbers]
+                new = list(zip(keys, numbers, moments, strict=True))
                 self.rows[name] += new
                 columns = [pa.array(column) for column in zip(*new, strict=True)]
                 columns[2] = columns[2].cast(pa.timestamp("us", "UTC"))
@@ -96,6 +107,15 @@ class Kills:
                 os.utime(hidden, (1_700_000_000 + self.files,) * 2)
                 hidden.rename(path)
             self.files += 1
+
+    def key(self, rng: random.Random, name: str, number: int) -> int | None:
+        """The key of a row. Where unmatched rows are wanted, some rows have none, and some a key of their own."""
+        chance = rng.random() if self.how != "inner" else 1.0
+        if chance < NULL:
+            return None
+        if chance < NULL + LONELY:
+            return 10**6 * (1 + "abc".index(name)) + number
+        return rng.randrange(MULTIWAY_KEYS if self.family == "multiway" else KEYS)
 
     def life(self, rng: random.Random, deadline: float) -> None:
         """One process of the driver, and kills until it is dead or has read everything.
@@ -141,7 +161,7 @@ class Kills:
         }
         with (self.folder / "log").open("wb") as log:
             self.job = subprocess.Popen(
-                [sys.executable, str(JOB), self.family, str(self.folder)],
+                [sys.executable, str(JOB), self.family, self.how, str(self.folder)],
                 env=environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         return self.job
@@ -200,13 +220,27 @@ class Kills:
         for name in names:
             by_key = defaultdict(list)
             for row in self.rows[name]:
-                by_key[row[0]].append(row)
+                if row[0] is not None:
+                    by_key[row[0]].append(row)
             groups.append(by_key)
-        answer: Counter[Row] = Counter()
+        pairs: Counter[Row] = Counter()
         for key, first in groups[0].items():
             for rows in itertools.product(first, *(group.get(key, []) for group in groups[1:])):
                 if self.family != "window" or abs(rows[0][2] - rows[1][2]) <= WINDOW:
-                    answer[(key, *(row[1] for row in rows))] += 1
+                    pairs[(key, *(row[1] for row in rows))] += 1
+        return pairs if self.how == "inner" else self.of_type(pairs)
+
+    def of_type(self, pairs: Counter[Row]) -> Counter[Row]:
+        """The answer of a join of two inputs that has these pairs. A row is told by its number."""
+        alone = {}
+        for at, name in enumerate("ab"):
+            matched = {pair[1 + at] for pair in pairs}
+            alone[name] = [row[:2] for row in self.rows[name] if row[1] not in matched]
+        if self.how == "left_anti":
+            return Counter(alone["a"])
+        answer = pairs + Counter((key, number, None) for key, number in alone["a"])
+        if self.how == "full":
+            answer += Counter((key, None, number) for key, number in alone["b"])
         return answer
 
 
@@ -237,25 +271,25 @@ def output_rows(folder: Path) -> Counter[Row]:
 
 
 def main() -> None:
-    """Kills for one family, or for all of them."""
+    """Kills for one family, or for all of them, with the join types that are tried with it."""
     import argparse
     import tempfile
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("family", nargs="?", choices=sorted(FAMILIES))
+    parser.add_argument("--how", help="a join type (by default all that are tried with a family)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=25)
     given = parser.parse_args()
     for family in [given.family] if given.family else FAMILIES:
-        with tempfile.TemporaryDirectory(prefix="watersmeet-kills-") as folder:
-            run = Kills(family, Path(folder), given.seed, given.kills)
-            began = time.monotonic()
-            run.run(patience=given.kills * 300.0)
+        for how in [given.how] if given.how else TYPES[family]:
+            with tempfile.TemporaryDirectory(prefix="watersmeet-kills-") as folder:
+                run = Kills(family, Path(folder), given.seed, given.kills, how)
+                began = time.monotonic()
+                run.run(patience=given.kills * 300.0)
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(run.done).items()))
-            print(
-                f"{family}: {counts} killed, {run.lives} lives, {time.monotonic() - began:.0f} s, answer equal",
-                flush=True,
-            )
+            took = time.monotonic() - began
+            print(f"{family}, {how}: {counts} killed, {run.lives} lives, {took:.0f} s, answer equal", flush=True)
 
 
 if __name__ == "__main__":
