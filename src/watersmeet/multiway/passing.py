@@ -20,6 +20,7 @@ for two windows behind the optional inputs (see `MJoin._horizon`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -138,6 +139,8 @@ class Passing:
                     for probe in key_layers(rows_of, some, hashes[some]):
                         for block in self._due(probe, driver, tables, is_new=is_new, allowed=allowed):
                             allowed -= block.num_rows
+                            if allowed < 0:
+                                self.results.refuse(f"{-allowed} more that lack an optional input")
                             yield block
 
     # -- which rows drive
@@ -161,17 +164,18 @@ class Passing:
 
     def _crossed(self, part: Part, spans: Sequence[tuple[float, float]]) -> Indices:
         """The rows of a part in some spans of time; of a large run by their order in time, which is put down once."""
-        run, times = part.run, part.times
+        run = part.run
         assert run.time_from is not None
         assert run.time_to is not None
         spans = [(low, high) for low, high in spans if run.time_from < high and run.time_to >= low]
         if not spans:
             return np.empty(0, np.int64)
+        times = part.times
         if run.stored_rows <= SCANNED_ROWS:
             return np.flatnonzero(_inside(times, spans))
         order = numpy_of(part.store.side(run, BY_TIME, lambda: _by_time(times)).column(0))
-        found = [order[slice(*(_first(order, times, end) for end in span))] for span in spans]
-        return np.unique(np.concatenate(found)).astype(np.int64)
+        ends = [[bisect_left(order, end, key=lambda row: int(times[row])) for end in span] for span in spans]
+        return np.unique(np.concatenate([order[low:high] for low, high in ends])).astype(np.int64)
 
     def _drives(self, found: Found, rows: Indices) -> Mask:
         """Which of some rows drive in this batch."""
@@ -209,7 +213,8 @@ class Passing:
         times = [found[index].times for index in inputs]
         place = inputs.index(driver)
         units = within_window([found[index].matches for index in inputs], times, place, self.window)
-        self.results.check_limit([self.results.names[index] for index in inputs], units, allowed)
+        names = [self.results.names[index] for index in inputs]
+        self.results.check_limit(dict(zip(names, units, strict=True)), allowed)
         for block in in_window(combinations(units), times, self.window):
             rows = dict(zip(inputs, block, strict=True))
             keep = np.ones(len(block[0]), np.bool_)
@@ -285,18 +290,6 @@ def _inside(times: Times, spans: Sequence[tuple[float, float]]) -> Mask:
 
 def _by_time(times: Times) -> pa.Table:
     return pa.table({"_row": pa.array(np.argsort(times, kind="stable").astype(np.uint32))})
-
-
-def _first(order: Indices, times: Times, end: float) -> int:
-    """Where, in an order by time, the rows at or after a time begin."""
-    low, high = 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if int(times[order[middle]]) < end:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _pieces(counts: Indices) -> Iterator[Indices]:

@@ -44,14 +44,14 @@ class Results:
         ]
         window = self.options.window
         if window is None:
-            self.check_limit(self.names, matches, allowed)
+            self.check_limit(dict(zip(self.names, matches, strict=True)), allowed)
             blocks = combinations(matches)
         else:
             times = [
                 times_of(match.table, self.options.time[name]) for name, match in zip(self.names, matches, strict=True)
             ]
             matches = within_window(matches, times, driver, window)
-            self.check_limit(self.names, matches, allowed)
+            self.check_limit(dict(zip(self.names, matches, strict=True)), allowed)
             blocks = in_window(combinations(matches), times, window)
         tables = [match.table for match in matches]
         for block in blocks:
@@ -59,7 +59,7 @@ class Results:
 
     def alone(self, name: str, table: pa.Table, reason: str) -> pa.Table:
         """Rows of the only required input, which can match nothing."""
-        rows = {other: (table, np.full(table.num_rows, ABSENT)) for other in self.optional}
+        rows = {other: (pa.table({}), np.full(table.num_rows, ABSENT)) for other in self.optional}
         return self.built({name: (table, np.arange(table.num_rows)), **rows}, reason)
 
     def built(self, taken: Mapping[str, Taken], reason: str) -> pa.Table:
@@ -72,18 +72,22 @@ class Results:
             self.metrics.count(f"unmatched.{self.first}.{reason}", unmatched)
         return self.emitter.rows(taken, self.optional)
 
-    def check_limit(self, names: Sequence[str], matches: Sequence[Matches], allowed: int) -> None:
-        """Fail if there are more combinations of some inputs than `allowed`."""
-        wanted = float(sizes_of(matches).sum())
+    def check_limit(self, matches: Mapping[str, Matches], allowed: int) -> None:
+        """Fail if there are more combinations of some inputs' rows than `allowed`."""
+        wanted = float(sizes_of(list(matches.values())).sum())
         if wanted > allowed:
-            most = {name: int(m.counts.max(initial=0)) for name, m in zip(names, matches, strict=True)}
-            raise FanOutError(
-                "multiway_join",
-                expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
-                found=f"{wanted:.3g} more combinations to build; the most rows of one key are {most}",
-                hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
-                "window, or raise max_results and restart.",
-            )
+            most = {name: int(match.counts.max()) for name, match in matches.items()}
+            self.refuse(f"{wanted:.3g} more combinations to build; the most rows of one key are {most}")
+
+    def refuse(self, found: str) -> None:
+        """A batch has more results than it may have."""
+        raise FanOutError(
+            "multiway_join",
+            expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
+            found=found,
+            hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
+            "window, or raise max_results and restart.",
+        )
 
     def _warn_of_fan_out(self, probe: Probe) -> None:
         largest = float(probe.combinations.max())
