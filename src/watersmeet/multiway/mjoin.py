@@ -3,8 +3,8 @@
 Semantics     equi-join of 2 to 16 inputs on one key; each combination once, in the batch in which its last row
               arrives. With a window, those whose earliest and latest rows are at most `window` apart.
 Optional      inputs named in `optional` may be absent: a combination of the others is a result without a row of them
-              in the batch in which they have ended and have no row of its key (`absence`), once and for good. With one
-              required input its rows with a null key are results at once.
+              in the batch in which it is certain that none will come. They have ended (`absence`, `debts`), or with a
+              window its time has passed (`passing`). With one required input its rows with a null key are results.
 Memory        what does not fit into a budget goes to disk. With a window it is probed there: results come as before.
               Without, buckets of all inputs are flushed together (`origins`), and what their rows are owed comes in
               batches without rows, when generations on disk are merged, and at the end of the inputs (`spilling`).

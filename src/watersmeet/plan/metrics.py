@@ -142,7 +142,11 @@ METRICS: dict[str, Metric] = {
             "results without a row of some optional input, under the first required input",
         ),
         _counter("absent.input", "results", "without a row of an optional input", M),
-        _counter("late.input", "rows", "behind the watermark when they came; they are joined with what is left (those of an optional input are not)", W, M),
+        _counter(
+            "late.input", "rows",
+            "behind the watermark when they came; they are joined with what is left (not those of an optional input)",
+            W, M,
+        ),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),
         # Work on rows and pages.
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),
