@@ -27,6 +27,7 @@ from watersmeet.join.clock import Clock
 from watersmeet.join.operator import OperatorState, advance, resume, saved
 from watersmeet.multiway import debts, passing
 from watersmeet.multiway.absence import Absence
+from watersmeet.multiway.horizons import Horizons
 from watersmeet.multiway.mjoin import MJoin
 from watersmeet.multiway.passing import Passing
 from watersmeet.plan import JoinPlan
@@ -253,12 +254,16 @@ def test_a_late_row_of_an_optional_input_is_not_joined() -> None:
 
 
 def shifted_horizon(ticks: int) -> Callable[[pytest.MonkeyPatch], None]:
-    right = MJoin._passed
-    return lambda patch: patch.setattr(MJoin, "_passed", lambda *args: right(*args) + ticks)
+    right = Horizons.passed
+
+    def wrong(self: Horizons, name: str, *, has_ended: bool) -> float:
+        return right(self, name, has_ended=has_ended) + ticks
+
+    return lambda patch: patch.setattr(Horizons, "passed", wrong)
 
 
 def kept_for_one_window(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MJoin, "_horizon", lambda self, name, others: self.clock.horizon(name, others))
+    patch.setattr(Horizons, "of", lambda self, name, others: self.clock.horizon(name, others))
 
 
 def not_kept_for_its_own_end(patch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,24 @@ def test_a_window_takes_the_optional_inputs_in_the_order_given(tmp_path: Path, s
         assert any(None in row and None not in row[:2] for row in before)  # a window has passed
 
 
+def test_keys_of_different_names(spark: SparkSession, tmp_path: Path) -> None:
+    orders = Feed(spark, tmp_path / "orders", "id int, note string")
+    returns = Feed(spark, tmp_path / "returns", "order long, note string")
+    orders.send({"id": 1, "note": "x"}, {"id": 2, "note": "y"}, {"note": "lost"})
+    returns.send({"order": 2, "note": "torn"}, {"order": 2, "note": "late"}, {"note": "lost"})
+    inputs = {"returns": returns.stream, "orders": orders.stream}
+    joined = wm.multiway_join(
+        inputs, on={"orders": "id", "returns": "order"}, optional=["returns"], state_dir=tmp_path / "state"
+    )
+    run(joined, tmp_path)
+    for name in inputs:
+        wm.end_input(tmp_path / "state", name)
+    run(joined, tmp_path)
+    assert rows(spark.read.schema(joined.schema).parquet(str(tmp_path / "out"))) == Counter(
+        [(2, "torn", 2, "y"), (2, "late", 2, "y"), (None, None, 1, "x"), (None, None, None, "lost")]
+    )
+
+
 def test_the_example_of_the_page(spark: SparkSession) -> None:
     page = (Path(__file__).parents[2] / "docs" / "multiway.md").read_text(encoding="utf-8")
     code, output = re.findall(r"```python\n(import tempfile.*?)```\n\n((?:    .*\n)+)", page, re.DOTALL)[0]

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from watersmeet.multiway.absence import Absence, Known
 from watersmeet.multiway.debts import Debts
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
 from watersmeet.multiway.hash_table import HashTable
+from watersmeet.multiway.horizons import Horizons
 from watersmeet.multiway.options import MultiwayOptions, required_inputs
 from watersmeet.multiway.passing import Passing
 from watersmeet.multiway.probe import Probe, groups_of, key_layers
@@ -93,6 +94,7 @@ class MJoin(Operator):
         self.estimates = Selectivities(len(self.names))
         self.window = self.options.window
         self.clock = Clock(dict.fromkeys(self.names, self.window or 0), self.options.lateness)
+        self.horizons = Horizons(self.clock, self.window or 0, self.options.optional)
         times = None if self.window is None else self.options.time
         required = required_inputs(self.name, self.options.optional, self.names)
         alone = required if self.options.optional and len(required) == 1 else ()
@@ -169,18 +171,15 @@ class MJoin(Operator):
                     yield table
                 self.absence.end(index)
             return
-        before = {index: self._passed(index, self.has_ended(self.names[index])) for index in self.absence.optional}
+        optional = {index: self.names[index] for index in self.absence.optional}
+        before = {index: self.horizons.passed(name, has_ended=self.has_ended(name)) for index, name in optional.items()}
         for index, name in enumerate(self.names):
             self.clock.see_all(name, times_of(buffers[index], self._time(index)))
-        after = {index: self._passed(index, self.ends(self.names[index], batch)) for index in self.absence.optional}
-        if self.absence.optional:
+        after = {
+            index: self.horizons.passed(name, has_ended=self.ends(name, batch)) for index, name in optional.items()
+        }
+        if optional:
             yield from self.passing.of(self.tables, before, after, allowed)
-
-    def _passed(self, index: int, has_ended: bool) -> float:
-        """The time before which a combination that lacks an optional input does so for certain."""
-        bound = self.clock.bound(self.names[index])
-        assert self.window is not None
-        return inf if has_ended else -inf if bound is None else saturated(bound - self.window)
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
         """A slice probes what is stored and drained of all other inputs."""
@@ -305,7 +304,7 @@ class MJoin(Operator):
             self.spilling.make_room(reserve)
             yield from self.spilling.merge_tiers()
         else:
-            horizons = {name: self._horizon(name, self._others(name, batch)) for name in self.names}
+            horizons = {name: self.horizons.of(name, self._others(name, batch)) for name in self.names}
             spill_soonest(self.stores, max(0, self.memory - reserve), horizons, self.metrics)
 
     def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
@@ -322,25 +321,12 @@ class MJoin(Operator):
     def _expire(self, index: int, buffer: pa.Table, others: list[str], late: int | None) -> pa.Table:
         """Drop stored rows that nothing yet to come can match; returns the new rows that something can."""
         name = self.names[index]
-        store, horizon = self.stores[name], self._horizon(name, others)
+        store, horizon = self.stores[name], self.horizons.of(name, others)
         assert isinstance(store.layout, TimeSlices)
         store.layout.bound = self.clock.newest.get(name)  # a batch goes where its newest row does
         useful, gone = expire(store, horizon, times_of(buffer, self._time(index)), late)
         self.metrics.count(f"runs_expired.{name}", len(gone))
         return buffer if useful.all() else buffer.filter(pa.array(useful)).combine_chunks()
-
-    def _horizon(self, name: str, others: list[str]) -> int | None:
-        """The earliest time at which a row of an input can still be of use; None if any may be.
-
-        A row of an optional input keeps what it fits from being reported without it. That reaches up to a window after
-        the row, and gets rows of optional inputs, or is known to lack them, up to two windows after it.
-        """
-        optional = self.options.optional
-        if self.window is None or name not in optional:
-            return self.clock.horizon(name, others)
-        bounds = [(self.clock.bound(other), self.window * (2 if other in optional else 1)) for other in others]
-        known = [saturated(bound - wait) for bound, wait in bounds if bound is not None]
-        return min(known) if known and len(known) == len(bounds) else None
 
     def _time(self, index: int) -> str:
         return self.options.time[self.names[index]]

@@ -15,7 +15,7 @@ is when a row of it is new, or when a row of it is the earliest of what lacks an
 
 So each row drives when it comes, and once more for every optional input. A result is found from the first of its inputs
 whose row drives. Of an optional input's rows it must be known until nothing new can come to what they fit: those keep
-for two windows behind the optional inputs (see `MJoin._horizon`).
+for two windows behind the optional inputs (see `horizons`).
 """
 
 from __future__ import annotations

@@ -121,12 +121,16 @@ def test_too_many_results_without_an_input_are_an_error() -> None:
 
 def test_a_single_generation_that_is_older_than_an_end_is_merged_in_silence() -> None:
     operator = mjoin("ab", "b", memory=1, idle_pages=100)
-    run(operator, 0, a=[(1, 1), (2, 2)], b=[(2, 3)])
-    assert not run(operator, 1)
-    assert run(operator, 2, ended="b", a=[(5, 6)]) <= Counter([(5, 6, None)])
-    run(operator, 3)
-    assert not run(operator, 4)
-    assert not run(operator, 5, ended="a")
+    keys = range(8)
+    assert run(operator, 0, a=[(key, key) for key in keys], b=[(5, 50), (6, 60)]) == Counter([(5, 5, 50), (6, 6, 60)])
+    assert not run(operator, 1, a=[(None, 9)])[(0, 0, None)]
+    assert operator.metrics.counters["spilled_rows.a"] == 8
+    assert not run(operator, 2)  # all within the generation has been reported
+    assert operator.metrics.counters.get("buckets_merged", 0) == 0
+    run(operator, 3, ended="b", a=[(None, 9)])
+    assert run(operator, 4) == Counter([(key, key, None) for key in keys if key not in (5, 6)])
+    assert not run(operator, 5)
+    assert not run(operator, 6, ended="a")
 
 
 def test_the_terms_of_keys_that_lack_an_input() -> None:
