@@ -118,7 +118,7 @@ LONG = Tree(("a", "b", "c", "d"), ("b", "a", "d"), 1, 1)
 TREES = [ONE, TWO, FIRST, WINDOW, LATE, CHAIN, LONG]
 SPILLING = [replace(ONE, memory=1), replace(TWO, memory=40), replace(FIRST, memory=60)]
 SEEDS = range(20) if settings.get_current_profile_name() != "ci" else range(1)
-BRANCHING, DEPTH = 8, 3
+BRANCHING, DEPTH = 7, 3
 
 
 class Walk:
@@ -205,7 +205,7 @@ def test_what_lacks_an_input_comes_at_the_earliest_moment(tree: Tree) -> None:
 @pytest.mark.parametrize("tree", TREES, ids=str)
 def test_the_oracle_is_neither_early_nor_late(tree: Tree) -> None:
     rng, certain, open_ = random.Random(3), 0, 0
-    for _ in range(40):
+    for _ in range(150):
         history: list[Arrival] = []
         for _ in range(rng.randint(1, 3)):
             history.append(rng.choice(list(tree.choices(history, rng, 6))))
@@ -221,7 +221,7 @@ def test_the_oracle_is_neither_early_nor_late(tree: Tree) -> None:
                 elif final[row] == 1:
                     open_ += 1
                     assert spoilt, f"{row} is certain\n{told(history)}"
-    assert min(certain, open_) > 10
+    assert min(certain, open_) > 5
 
 
 @pytest.mark.parametrize("tree", [TWO, CHAIN, LONG, SPILLING[1]], ids=str)
