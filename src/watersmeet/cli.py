@@ -154,7 +154,11 @@ def init(
         if origin not in ORIGINS:
             raise typer.BadParameter(f"unknown origin {origin!r}; {nearest(origin, ORIGINS)}", param_hint="--from")
         if operator == "multiway" and how != "inner":
-            raise typer.BadParameter("a multiway join has no other type than inner", param_hint="--how")
+            raise typer.BadParameter(
+                "a multiway join has no other type than inner, but optional inputs: write the file "
+                "without --how, and name them there (optional: [buys])",
+                param_hint="--how",
+            )
         kind = (checked_type if operator == "semi-stream" else checked_how)(f"init {operator}", how)
         file = write_starter(operator, into, origin=origin, how=kind.name)
         load = "" if origin == "files" else f"load the sample into {origin} (docs/connectors.md), then "

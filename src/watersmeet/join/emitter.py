@@ -5,7 +5,7 @@ Operators work on row numbers. Only when the matches are known are the payload c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -44,9 +44,15 @@ class Emitter:
         self.columns = tuple(columns)
         self.schema = pa.schema([column.field for column in columns])
 
-    def rows(self, taken: Mapping[str, Taken]) -> pa.Table:
-        """Output rows: row i is made of row `numbers[i]` of each input's table."""
-        wanted = {name: pa.array(numbers, pa.int64()) for name, (_, numbers) in taken.items()}
+    def rows(self, taken: Mapping[str, Taken], optional: Collection[str] = ()) -> pa.Table:
+        """Output rows: row i is made of row `numbers[i]` of each input's table.
+
+        Of an `optional` input a negative number stands for no row.
+        """
+        wanted = {
+            name: pa.array(numbers, pa.int64(), mask=numbers < 0 if name in optional else None)
+            for name, (_, numbers) in taken.items()
+        }
         count = len(next(iter(wanted.values())))
         arrays = []
         for column in self.columns:

@@ -119,6 +119,11 @@ class Generations:
                 runs.append(store.spill(self._pages(taken), oldest=oldest, newest=newest, slot=self.number))
         return runs
 
+    def adopt(self, written: Rewriting) -> None:
+        """All has been written: it is a new generation."""
+        self.number += 1
+        written.adopt(self.number)
+
     def _pages(self, taken: Mapping[int, list[pa.Table]]) -> Iterator[BucketPage]:
         for tables in taken.values():
             yield from cut_into_pages(merge_by_hash(tables), self.buckets, self.page_rows)

@@ -29,11 +29,15 @@ Span = tuple[int, int]  # the earliest and the latest time that a match can have
 
 
 class Piece(NamedTuple):
-    """A table to probe, and the rows of it that count (none: all of them). A page is not to be kept."""
+    """A table to probe, and the rows of it that count (none: all of them).
+
+    A page is not to be kept. Fresh rows are those of the batch.
+    """
 
     table: pa.Table
     mask: Mask | None = None
     is_page: bool = False
+    is_fresh: bool = False
 
 
 class Probed(Protocol):
@@ -107,15 +111,17 @@ class HashTable:
 
     def parts(self, needles: Hashes) -> Iterator[Piece]:
         """What is in memory, and the pages on disk that the needles may match."""
-        yield from self._resident()
+        yield from self.resident()
         for run in self._spilled:
             if self._is_near(run):
                 yield from self._pages(run, needles)
 
-    def _resident(self) -> Iterator[Piece]:
+    def resident(self) -> Iterator[Piece]:
+        """What is in memory: stored rows, and those of the batch that have driven."""
         yield from self._stored
         if self.buffer is not None and self._drained_rows:
-            yield Piece(self.buffer, None if self._drained_rows == len(self._drained) else self._drained)
+            drained = None if self._drained_rows == len(self._drained) else self._drained
+            yield Piece(self.buffer, drained, is_fresh=True)
 
     def _is_near(self, run: Run) -> bool:
         """Whether a run has rows in the span of time in which matches can be."""
@@ -132,7 +138,7 @@ class HashTable:
     def count(self, needles: Hashes) -> Indices:
         """For sorted hashes, how many rows in memory have each of them."""
         counts = np.zeros(len(needles), np.int64)
-        for table, mask, _ in self._resident():
+        for table, mask, *_ in self.resident():
             hashes = hashes_of(table)
             low, high = (np.searchsorted(hashes, needles, side=side) for side in ("left", "right"))
             if mask is not None:

@@ -1,7 +1,10 @@
 """The n-ary join over batches, with the driver input chosen before every buffer (Valsomatzis and Gounaris, 2013).
 
-Semantics     inner equi-join of 2 to 16 inputs on one key; each combination once, in the batch in which its last row
+Semantics     equi-join of 2 to 16 inputs on one key; each combination once, in the batch in which its last row
               arrives. With a window, those whose earliest and latest rows are at most `window` apart.
+Optional      inputs named in `optional` may be absent: a combination of the others is a result without a row of them
+              in the batch in which it is certain that none will come. They have ended (`absence`, `debts`), or with a
+              window its time has passed (`passing`). With one required input its rows with a null key are results.
 Memory        what does not fit into a budget goes to disk. With a window it is probed there: results come as before.
               Without, buckets of all inputs are flushed together (`origins`), and what their rows are owed comes in
               batches without rows, when generations on disk are merged, and at the end of the inputs (`spilling`).
@@ -29,7 +32,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, data_bytes, hashes_of, times_of
+from watersmeet.columns.arrow import Hashes, Indices, data_bytes, hashes_of, take, times_of
 from watersmeet.columns.saturating import saturated
 from watersmeet.estimate.selectivity import Selectivities
 from watersmeet.join.clock import Clock
@@ -37,10 +40,13 @@ from watersmeet.join.expiry import expire, spill_soonest
 from watersmeet.join.generations import Generations
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
+from watersmeet.multiway.absence import Absence, Known
+from watersmeet.multiway.debts import Debts
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
-from watersmeet.multiway.hash_table import HashTable, Together
-from watersmeet.multiway.options import MultiwayOptions
-from watersmeet.multiway.origins import owed
+from watersmeet.multiway.hash_table import HashTable
+from watersmeet.multiway.horizons import Horizons
+from watersmeet.multiway.options import MultiwayOptions, required_inputs
+from watersmeet.multiway.passing import Passing
 from watersmeet.multiway.probe import Probe, groups_of, key_layers
 from watersmeet.multiway.probe_order import probe_order
 from watersmeet.multiway.results import Results
@@ -88,15 +94,22 @@ class MJoin(Operator):
         self.estimates = Selectivities(len(self.names))
         self.window = self.options.window
         self.clock = Clock(dict.fromkeys(self.names, self.window or 0), self.options.lateness)
+        self.horizons = Horizons(self.clock, self.window or 0, self.options.optional)
         times = None if self.window is None else self.options.time
-        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock)
+        required = required_inputs(self.name, self.options.optional, self.names)
+        alone = required if self.options.optional and len(required) == 1 else ()
+        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock, preserved=alone)
         self.buckets = Buckets(self.options.buckets)
         self.stores = {spec.name: self._store(index, spec) for index, spec in enumerate(plan.inputs)}
         self.tables = [HashTable(self.stores[name], probes_disk=self.window is not None) for name in self.names]
         memory = self.options.memory
         self.memory = None if memory is None else memory // plan.partitions
         self.generations = Generations(self.stores, self.buckets, self.options.page_rows)
-        self.spilling = Spilling(self.generations, self.memory, self._owed, self.accounts, self.metrics)
+        self.absence = Absence(self.names, self.options.optional, self.generations)
+        window_times = [self.options.time.get(name, "") for name in self.names]
+        self.passing = Passing(self.results, self.absence, window_times, self.window or 0, self.metrics)
+        self.debts = Debts(self.results, self.estimates, self.absence, self.metrics)
+        self.spilling = Spilling(self.generations, self.absence, self.memory, self._owed, self.accounts, self.metrics)
 
     def _store(self, index: int, spec: InputSpec) -> RowStore:
         common: dict[str, Any] = {"buckets": self.buckets, "page_rows": self.options.page_rows}
@@ -112,7 +125,11 @@ class MJoin(Operator):
         """Drain the buffers in the order the policy chooses, then store them."""
         if not batch.is_idle:
             self.estimates.age()
-        buffers = [self.prologue.admit(batch, name) for name in self.names]
+        late = [self.clock.bound(name) for name in self.names]
+        buffers = [self._admitted(batch, index, late[index]) for index in range(len(self.names))]
+        for name, reason, table in self.prologue.take_aside():
+            yield self.results.alone(name, table, reason)
+        self.absence.open()
         for index, buffer in enumerate(buffers):
             self.tables[index].open(buffer)
             self.estimates.observe_arrivals(index, buffer.num_rows)
@@ -122,20 +139,52 @@ class MJoin(Operator):
             stored = [table.rows for table in self.tables]
             waiting = [table.waiting for table in self.tables]
             driver, scores = choose(self.policy, Situation(queues, waiting, stored, driver, self.estimates))
-            order = probe_order(driver, stored, self.estimates)
+            # Inputs that may be absent stop no key: they come last.
+            order = sorted(probe_order(driver, stored, self.estimates), key=lambda one: one in self.absence.ended)
             step = Step(driver, queues[driver].popleft().rows, order, stored)
             yield from self._drive(step, buffers[driver], batch.number, allowed)
             allowed -= step.results
             self.tables[driver].drain(step.rows)
             self._report(step, scores.tolist())
+        yield from self._absences(buffers, batch, allowed)
         for table in self.tables:
             table.close()
-        self._keep(buffers, batch)
+        self._keep(buffers, batch, late)
         yield from self._stay_within_memory(buffers, batch)
+
+    def _admitted(self, batch: Batch, index: int, bound: int | None) -> pa.Table:
+        """The rows of an input that take part. A late row of an optional one does not: what lacks it may be out."""
+        name = self.names[index]
+        buffer = self.prologue.admit(batch, name)
+        if self.window is None or bound is None or name not in self.options.optional:
+            return buffer
+        on_time = times_of(buffer, self._time(index)) >= bound
+        self.accounts.leave(name, "late", int(np.count_nonzero(~on_time)))
+        return buffer if on_time.all() else take(buffer, np.flatnonzero(on_time))
+
+    def _absences(self, buffers: Sequence[pa.Table], batch: Batch, allowed: int) -> Iterator[pa.Table]:
+        """What lacks an optional input and is certain with this batch, all rows of which have driven."""
+        if self.window is None:
+            for index in self.absence.ending(batch):
+                for table in self.debts.of_end(index, self.tables, allowed):
+                    allowed -= table.num_rows
+                    yield table
+                self.absence.end(index)
+            return
+        optional = {index: self.names[index] for index in self.absence.optional}
+        before = {index: self.horizons.passed(name, has_ended=self.has_ended(name)) for index, name in optional.items()}
+        for index, name in enumerate(self.names):
+            self.clock.see_all(name, times_of(buffers[index], self._time(index)))
+        after = {
+            index: self.horizons.passed(name, has_ended=self.ends(name, batch)) for index, name in optional.items()
+        }
+        if optional:
+            yield from self.passing.of(self.tables, before, after, allowed)
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
         """A slice probes what is stored and drained of all other inputs."""
-        if all(step.stored[index] for index in step.order):
+        ended = self.absence.ended
+        if all(step.stored[index] or index in ended for index in step.order):
             hashes = hashes_of(buffer)[step.rows]
             self._sample(step, hashes, number)
             self._reach(step, buffer)
@@ -144,7 +193,7 @@ class MJoin(Operator):
                 for table in self.results.of(probe, step.driver, allowed - step.results):
                     step.results += table.num_rows
                     yield table
-        product = len(step.rows) * prod(float(step.stored[index]) for index in step.order)
+        product = len(step.rows) * prod(float(max(step.stored[index], index in ended)) for index in step.order)
         self.estimates.observe_results(product, step.results)
 
     def _sample(self, step: Step, hashes: Hashes, number: int) -> None:
@@ -176,9 +225,9 @@ class MJoin(Operator):
         """Probe the other inputs, most selective first, as long as any key has a chance."""
         sizes = [0.0] * len(step.order)
         for place, index in enumerate(step.order):
-            hits = probe.visit(index, self.tables[index])
+            hits = probe.visit(index, self.tables[index], self.absence.may_lack(index, probe.needles))
             sizes[place] = probe.size
-            if place == 0:
+            if place == 0 and step.stored[index]:
                 self._observe(step, index, step.stored[index], len(probe.rows), hits, probe.size)
             if not len(probe.alive):
                 break
@@ -211,12 +260,8 @@ class MJoin(Operator):
             return [times_of(buffer, self._time(index)) for index, buffer in enumerate(buffers)]
         return [(hashes_of(buffer) >> np.uint64(1)).view(np.int64) for buffer in buffers]
 
-    def _keep(self, buffers: Sequence[pa.Table], batch: Batch) -> None:
+    def _keep(self, buffers: Sequence[pa.Table], batch: Batch, late: Sequence[int | None]) -> None:
         """Store what a row yet to come may need; what none can leaves."""
-        late = [self.clock.bound(name) for name in self.names]
-        if self.window is not None:
-            for index, name in enumerate(self.names):
-                self.clock.see_all(name, times_of(buffers[index], self._time(index)))
         for index, name in enumerate(self.names):
             store, buffer = self.stores[name], buffers[index]
             others = self._others(name, batch)
@@ -232,8 +277,10 @@ class MJoin(Operator):
             self.metrics.count("rows_rewritten", store.settle())
 
     def _others(self, name: str, batch: Batch) -> list[str]:
-        """The inputs that a row of `name` may still wait for."""
-        return [other for other in self.names if other != name and not self.ends(other, batch)]
+        """The inputs that a row of `name` may still wait for: if it is optional, also for its own end, because what it
+        has decides which combinations lack it."""
+        mine = () if name in self.options.optional else (name,)
+        return [other for other in self.names if other not in mine and not self.ends(other, batch)]
 
     @property
     def _is_owing(self) -> bool:
@@ -257,7 +304,7 @@ class MJoin(Operator):
             self.spilling.make_room(reserve)
             yield from self.spilling.merge_tiers()
         else:
-            horizons = {name: self.clock.horizon(name, self._others(name, batch)) for name in self.names}
+            horizons = {name: self.horizons.of(name, self._others(name, batch)) for name in self.names}
             spill_soonest(self.stores, max(0, self.memory - reserve), horizons, self.metrics)
 
     def on_idle(self, batch: Batch) -> Iterator[pa.Table]:
@@ -267,26 +314,14 @@ class MJoin(Operator):
             done = [name for name in self.names if not self._others(name, batch)]
             yield from self.spilling.merge(buckets, done)
 
-    def _owed(self, generations: Sequence[Sequence[pa.Table]]) -> Iterator[pa.Table]:
+    def _owed(self, generations: Sequence[Sequence[pa.Table]], known: Known) -> Iterator[pa.Table]:
         """What generations owe each other; they are given by input."""
-        allowed = self.options.max_results
-        for term in owed(generations):
-            tables, rows = [Together(tables) for tables in term.tables], np.arange(term.table.num_rows)
-            sizes = [sum(table.num_rows for table in mine) for mine in term.tables]
-            for probe in key_layers(term.table, rows, hashes_of(term.table)):
-                for index in probe_order(term.driver, sizes, self.estimates):
-                    probe.visit(index, tables[index])
-                    if not len(probe.alive):
-                        break
-                self.metrics.count("lookups", probe.looked_up)
-                for table in self.results.of(probe, term.driver, allowed):
-                    allowed -= table.num_rows
-                    yield table
+        return self.debts.of_generations(generations, known, self.options.max_results)
 
     def _expire(self, index: int, buffer: pa.Table, others: list[str], late: int | None) -> pa.Table:
         """Drop stored rows that nothing yet to come can match; returns the new rows that something can."""
         name = self.names[index]
-        store, horizon = self.stores[name], self.clock.horizon(name, others)
+        store, horizon = self.stores[name], self.horizons.of(name, others)
         assert isinstance(store.layout, TimeSlices)
         store.layout.bound = self.clock.newest.get(name)  # a batch goes where its newest row does
         useful, gone = expire(store, horizon, times_of(buffer, self._time(index)), late)
@@ -314,6 +349,7 @@ class MJoin(Operator):
             "estimates": self.estimates.as_dict(),
             "newest": dict(self.clock.newest),
             "generation": self.generations.number,
+            "absence": self.absence.save(),
         }
         return OperatorState(stores=[store.save() for store in self.stores.values()], values=values)
 
@@ -321,6 +357,7 @@ class MJoin(Operator):
         """Take up what `save` returned."""
         for saved in state.stores:
             self.stores[saved.name].restore(saved)
-        self.estimates = Selectivities.from_dict(state.values["estimates"])
+        self.estimates = self.debts.estimates = Selectivities.from_dict(state.values["estimates"])
         self.clock.newest = dict(state.values["newest"])
         self.generations.number = state.values["generation"]
+        self.absence.restore(state.values["absence"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from watersmeet.errors import OptionError
 from watersmeet.plan.join_plan import JoinPlan
 from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
@@ -13,6 +16,14 @@ from watersmeet.state.space import PAGE_ROWS
 MIN_INPUTS, MAX_INPUTS = 2, 16
 
 DriverName = Literal["timestamp", "round_robin", "consumption_rate", "output_size", "output_rate"]
+
+
+def _as_list(value: object) -> object:
+    """One name is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+InputNames = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
 class MultiwayOptions(Options):
@@ -46,6 +57,11 @@ class MultiwayOptions(Options):
     time: dict[str, str] = Field(
         default_factory=dict,
         description="The time column of each input, under its internal name; all need one when there is a window.",
+    )
+    optional: InputNames = Field(
+        (),
+        description="Inputs that may be absent: combinations of the others are results without a row of them, once it "
+        "is certain that there is none.",
     )
     slices: int = Field(
         8,
@@ -100,7 +116,40 @@ class MultiwayOptions(Options):
             raise ValueError("a window needs a time column for every input: give time=")
         return self
 
+    @model_validator(mode="after")
+    def _optional_differ(self) -> Self:
+        if len(set(self.optional)) < len(self.optional):
+            raise ValueError("optional names an input twice")
+        if self.optional and self.window is not None and self.memory is not None:
+            raise ValueError(
+                "optional inputs, a window and memory do not go together: rows that a window has passed are looked for "
+                "by their time, and rows on disk are found by their key only; leave one of the three out"
+            )
+        return self
+
     def check_plan(self, who: str, plan: JoinPlan) -> None:
-        """Each partition's share of the memory must hold at least a page of the widest input."""
+        """Optional inputs are some of the inputs. Each partition's share of the memory must hold at least a page of the
+        widest input."""
+        required_inputs(who, self.optional, [spec.name for spec in plan.inputs])
         if self.memory is not None:
             check_memory(who, self.memory, self.page_rows, plan)
+
+
+def required_inputs(who: str, optional: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The inputs that are not optional; an `OptionError` if there is none, or if an optional one is no input."""
+    unknown = [name for name in optional if name not in names]
+    required = [name for name in names if name not in optional]
+    if not unknown and required:
+        return required
+    raise OptionError(
+        who,
+        expected=f"optional to name some of the inputs {', '.join(names)}, and not all of them",
+        found=f"optional={list(optional)!r}",
+        hint=_meant(unknown[0], names) if unknown else "Leave one out: a result has a row of at least one input.",
+        option="optional",
+    )
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There is no input {name!r}: correct it or leave it out."

@@ -19,11 +19,14 @@ one such i, from 2 to n; the rows before it are all of one origin, its own is of
 These 2(n - 1) terms are disjoint and leave nothing out: nothing is built only to be dropped, and nothing twice. For two
 inputs they are M x G and G x M. Afterwards M and G together are one generation: all within it has been reported. So
 generations may be merged in any order and in any groups, and every combination comes once.
+
+A key that lacks an optional input is joined over the other inputs; a generation whose combinations have not been
+reported without that input yet owes them all (see `absence`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -55,20 +58,25 @@ class Term:
         return self.tables[self.driver][0]
 
 
-def owed(generations: Sequence[Sequence[pa.Table]]) -> Iterator[Term]:
+def owed(
+    generations: Sequence[Sequence[pa.Table]], lacking: Collection[int] = (), unreported: Collection[int] = ()
+) -> Iterator[Term]:
     """The terms of several generations, given by input; those without a combination are left out.
 
     M is never built: it is the tables of the generations before. The rows of G drive, of the input with fewest of them.
+    Inputs that are `lacking` take no part. Of the generations `unreported` the combinations within are owed as well.
     """
-    origins = list(terms(len(generations)))
-    for at in range(1, len(generations[0])):
+    inputs = [i for i in range(len(generations)) if i not in lacking]
+    across = list(terms(len(inputs)))
+    for at in range(len(generations[0])):
         before = [[table for table in mine[:at] if table.num_rows] for mine in generations]
         new = [[mine[at]] if mine[at].num_rows else [] for mine in generations]
-        for term in origins:
+        for term in [*(across if at else ()), *([("G",) * len(inputs)] if at in unreported else ())]:
+            origins = dict(zip(inputs, term, strict=True))
             tables = [
-                [*(before[i] if "M" in origin else ()), *(new[i] if "G" in origin else ())]
-                for i, origin in enumerate(term)
+                [*(before[i] if "M" in origins.get(i, "") else ()), *(new[i] if "G" in origins.get(i, "") else ())]
+                for i in range(len(generations))
             ]
-            if all(tables):
-                driving = [i for i, origin in enumerate(term) if origin == "G"]
+            if all(tables[i] for i in inputs):
+                driving = [i for i, origin in origins.items() if origin == "G"]
                 yield Term(min(driving, key=lambda i: (tables[i][0].num_rows, i)), tables)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import key_names, times_of
 from watersmeet.errors import FanOutError
-from watersmeet.join.emitter import Emitter
+from watersmeet.join.emitter import Emitter, Taken
 from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.options import MultiwayOptions
-from watersmeet.multiway.probe import Matches, Probe
+from watersmeet.multiway.probe import ABSENT, Matches, Probe
 from watersmeet.multiway.window import in_window, within_window
 from watersmeet.plan.join_plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
@@ -30,6 +30,8 @@ class Results:
         self.names = [spec.name for spec in plan.inputs]
         needed = [(column.input, column.column) for column in plan.output] + list(options.time.items())
         self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
+        self.optional = options.optional
+        self.first = next(name for name in self.names if name not in options.optional)
 
     def of(self, probe: Probe, driver: int, allowed: int) -> Iterator[pa.Table]:
         """All combinations of the groups that every input had a match for, in blocks; at most `allowed`."""
@@ -42,30 +44,50 @@ class Results:
         ]
         window = self.options.window
         if window is None:
-            self._check_limit(matches, allowed)
+            self.check_limit(dict(zip(self.names, matches, strict=True)), allowed)
             blocks = combinations(matches)
         else:
             times = [
                 times_of(match.table, self.options.time[name]) for name, match in zip(self.names, matches, strict=True)
             ]
             matches = within_window(matches, times, driver, window)
-            self._check_limit(matches, allowed)
+            self.check_limit(dict(zip(self.names, matches, strict=True)), allowed)
             blocks = in_window(combinations(matches), times, window)
         tables = [match.table for match in matches]
         for block in blocks:
-            yield self.emitter.rows(dict(zip(self.names, zip(tables, block, strict=True), strict=True)))
+            yield self.built(dict(zip(self.names, zip(tables, block, strict=True), strict=True)), "ended")
 
-    def _check_limit(self, matches: Sequence[Matches], allowed: int) -> None:
-        wanted = float(sizes_of(matches).sum())
+    def alone(self, name: str, table: pa.Table, reason: str) -> pa.Table:
+        """Rows of the only required input, which can match nothing."""
+        rows = {other: (pa.table({}), np.full(table.num_rows, ABSENT)) for other in self.optional}
+        return self.built({name: (table, np.arange(table.num_rows)), **rows}, reason)
+
+    def built(self, taken: Mapping[str, Taken], reason: str) -> pa.Table:
+        """Output rows; those without a row of an optional input are counted, by what proved that it has none."""
+        if self.optional:
+            lacking = {name: taken[name][1] < 0 for name in self.optional}
+            for name, lacks in lacking.items():
+                self.metrics.count(f"absent.{name}", int(np.count_nonzero(lacks)))
+            unmatched = int(np.count_nonzero(np.logical_or.reduce(list(lacking.values()))))
+            self.metrics.count(f"unmatched.{self.first}.{reason}", unmatched)
+        return self.emitter.rows(taken, self.optional)
+
+    def check_limit(self, matches: Mapping[str, Matches], allowed: int) -> None:
+        """Fail if there are more combinations of some inputs' rows than `allowed`."""
+        wanted = float(sizes_of(list(matches.values())).sum())
         if wanted > allowed:
-            most = {name: int(m.counts.max()) for name, m in zip(self.names, matches, strict=True)}
-            raise FanOutError(
-                "multiway_join",
-                expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
-                found=f"{wanted:.3g} more combinations to build; the most rows of one key are {most}",
-                hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
-                "window, or raise max_results and restart.",
-            )
+            most = {name: int(match.counts.max()) for name, match in matches.items()}
+            self.refuse(f"{wanted:.3g} more combinations to build; the most rows of one key are {most}")
+
+    def refuse(self, found: str) -> None:
+        """A batch has more results than it may have."""
+        raise FanOutError(
+            "multiway_join",
+            expected=f"at most max_results={self.options.max_results} results in one batch of one partition",
+            found=found,
+            hint="A key that is frequent in several inputs multiplies: filter it, aggregate an input first, give a "
+            "window, or raise max_results and restart.",
+        )
 
     def _warn_of_fan_out(self, probe: Probe) -> None:
         largest = float(probe.combinations.max())

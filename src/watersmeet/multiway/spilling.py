@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import data_bytes, merge_by_hash
 from watersmeet.join.generations import STEP_ROWS, Generations, Rewriting
+from watersmeet.multiway.absence import Absence, Known
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 
@@ -27,16 +28,23 @@ from watersmeet.state.accounts import Accounts
 STEP_SHARE = 4
 FAN_IN = 8
 
-Joined = Callable[[Sequence[Sequence[pa.Table]]], Iterator[pa.Table]]  # generations by input -> what they owe
+# generations by input, and what is known of the optional inputs -> what they owe
+Joined = Callable[[Sequence[Sequence[pa.Table]], Known], Iterator[pa.Table]]
 
 
 class Spilling:
     """Moves rows of all inputs to disk and back; without `memory` only back."""
 
     def __init__(
-        self, generations: Generations, memory: int | None, joined: Joined, accounts: Accounts, metrics: Metrics
+        self,
+        generations: Generations,
+        absence: Absence,
+        memory: int | None,
+        joined: Joined,
+        accounts: Accounts,
+        metrics: Metrics,
     ) -> None:
-        self.generations, self.stores = generations, generations.stores
+        self.generations, self.stores, self.absence = generations, generations.stores, absence
         self.memory, self.joined = memory, joined
         self.accounts, self.metrics = accounts, metrics
 
@@ -73,14 +81,16 @@ class Spilling:
             written = self.generations.rewriting()
             for bucket in self.generations.buckets_of(chosen):
                 yield from self._merge_some(bucket, chosen, written)
-            written.adopt(min(chosen))
+            self.generations.adopt(written)
 
     def _merge_some(self, bucket: int, numbers: Collection[int], written: Rewriting) -> Iterator[pa.Table]:
         """Join some generations of a bucket and write their rows as one."""
         came = {name: self.generations.came(name, bucket, numbers) for name in self.stores}
         nothing = {name: store.schema.empty_table() for name, store in self.stores.items()}
+        merged = [number for number in self.generations.numbers(bucket) if number in numbers]
+        known = self.absence.known(bucket, merged, with_memory=False)
         for rows in self.generations.read(bucket, nothing, numbers, self._step_rows):
-            yield from self.joined(list(rows.values()))
+            yield from self.joined(list(rows.values()), known)
             for name, tables in rows.items():
                 written.add(name, bucket, merge_by_hash(tables), came[name])
         self.generations.release(bucket, numbers)
@@ -94,7 +104,9 @@ class Spilling:
         resident, disk = self.generations.resident, self.generations.disk
         owing = []
         for bucket in np.flatnonzero(disk).tolist():
-            rows = int(resident[bucket]) + (int(disk[bucket]) if len(self.generations.numbers(bucket)) > 1 else 0)
+            numbers = self.generations.numbers(bucket)
+            is_owed = len(numbers) > 1 or self.absence.is_owed(numbers)
+            rows = int(resident[bucket]) + (int(disk[bucket]) if is_owed else 0)
             if rows or self.memory is None:  # without a budget all of them come back
                 owing.append((-rows, bucket))
         chosen: list[int] = []
@@ -108,7 +120,7 @@ class Spilling:
     def merge(self, buckets: Sequence[int], done: Collection[str]) -> Iterator[pa.Table]:
         """Join what the generations of some buckets (ascending) owe, and keep their rows in one generation.
 
-        Rows of inputs that are `done` leave, because all other inputs have ended.
+        Rows of inputs that are `done` leave, because nothing more can come for them.
         """
         if not buckets:
             return
@@ -116,11 +128,12 @@ class Spilling:
         for bucket in buckets:
             yield from self._narrowed(bucket)
             came = {name: self.generations.came(name, bucket) for name in self.stores}
+            known = self.absence.known(bucket, self.generations.numbers(bucket), with_memory=True)
             resident = {name: self._taken(name, bucket) for name in self.stores}
             is_kept = self._fits(bucket, resident)
             again = 0
             for rows in self.generations.read(bucket, resident, step_rows=self._step_rows):
-                yield from self.joined(list(rows.values()))
+                yield from self.joined(list(rows.values()), known)
                 for name, tables in rows.items():
                     table = merge_by_hash(tables)
                     if name in done:
@@ -135,8 +148,7 @@ class Spilling:
             self.generations.release(bucket)
             self.metrics.count("buckets_merged")
             self.metrics.event("merge", bucket=bucket, rows_spilled_again=again)
-        self.generations.number += 1
-        written.adopt(self.generations.number)
+        self.generations.adopt(written)
         for store in self.stores.values():
             self.metrics.count("rows_rewritten", store.settle())
 
@@ -147,7 +159,7 @@ class Spilling:
             chosen = sorted(sizes, key=lambda number: (sizes[number], number))[:fan_in]
             written = self.generations.rewriting()
             yield from self._merge_some(bucket, chosen, written)
-            written.adopt(min(chosen))
+            self.generations.adopt(written)
 
     def _taken(self, name: str, bucket: int) -> pa.Table:
         """A bucket's rows, moved out of memory and sorted by hash."""

@@ -138,9 +138,15 @@ METRICS: dict[str, Metric] = {
         _counter("left.input.reason", "rows", "not held any more, or never stored; see the reasons below"),
         _counter(
             "unmatched.input.reason", "rows",
-            "emitted because they never matched and can match nothing any more, by the proof", P, W, U, S,
+            "emitted because they never matched and can match nothing any more, by the proof; of a multiway join its "
+            "results without a row of some optional input, under the first required input",
         ),
-        _counter("late.input", "rows", "behind the watermark when they came; they are joined with what is left", W, M),
+        _counter("absent.input", "results", "without a row of an optional input", M),
+        _counter(
+            "late.input", "rows",
+            "behind the watermark when they came; they are joined with what is left (not those of an optional input)",
+            W, M,
+        ),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),
         # Work on rows and pages.
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
-from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions
+from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions, required_inputs
 from watersmeet.plan.options import known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
-from watersmeet.spark.output import check_clashes
+from watersmeet.spark.output import check_clashes, may_be_null
 from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
 from watersmeet.spark.storage import StorageOptions, stored_at
 from watersmeet.state.space import PAGE_ROWS
@@ -39,6 +39,7 @@ def multiway_join(
     time: Names | Mapping[str, str] | None = None,
     window: str | timedelta | None = None,
     lateness: str | timedelta = "10 s",
+    optional: str | Sequence[str] = (),
     slices: int = 8,
     max_results: int = 1_000_000_000,
     memory: str | int | None = None,
@@ -50,7 +51,7 @@ def multiway_join(
     cache: int | str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
-    """Inner equi-join of 2 to 16 streaming DataFrames on one key, every combination exactly once.
+    """Equi-join of 2 to 16 streaming DataFrames on one key, every combination exactly once; inputs may be optional.
 
     Each input's rows are stored once and no intermediate result is stored at all. With `memory`, rows beyond the budget
     go to disk. With a window they are looked up there, and results come as without a budget. Without a window, what
@@ -70,6 +71,9 @@ def multiway_join(
         window: With `time`, only combinations whose times all lie within this span (`"10 min"`) are results, and state
             that no later row can need expires.
         lateness: With `window`, how far behind its input's newest time a row may come and still find all its partners.
+        optional: Names of inputs that may be absent: the result is the left join of the other inputs' combinations with
+            them, in this order. A combination without a row of an optional input comes once, in the first micro-batch
+            in which it is certain that none will come: that input has ended (`end_input`), or the window has passed.
         slices: Into how many slices `"timestamp"` and `"round_robin"` cut a micro-batch.
         max_results: Most results that one micro-batch of one partition may give; more is a `FanOutError`.
         memory: Budget for the rows kept in memory, such as `"64 MB"`, shared by the partitions. None: no limit. It may
@@ -95,6 +99,12 @@ def multiway_join(
     ...     window="10 min",
     ...     state_dir="state/visits",
     ... )  # doctest: +SKIP
+    >>> wm.multiway_join(
+    ...     {"orders": orders, "payments": payments, "returns": returns},
+    ...     on="order_id",
+    ...     optional=["returns"],
+    ...     state_dir="state/orders",
+    ... )  # doctest: +SKIP
     """
     named = _named(inputs, names)
     keys, shared = _keys(on, named)
@@ -107,6 +117,7 @@ def multiway_join(
         driver=driver,
         window=window,
         lateness=lateness,
+        optional=optional,
         slices=slices,
         max_results=max_results,
         memory=memory,
@@ -114,17 +125,21 @@ def multiway_join(
         page_rows=page_rows,
         buckets=buckets,
     )
+    required = required_inputs(WHO, options.optional, list(named))
+    if options.optional and len(required) == 1:  # its rows without a key are combinations of their own
+        sources = [replace(source, keep_null_keys=source.name in required) for source in sources]
     prefix = names is not None or isinstance(inputs, Mapping)
     return Binding(
         who=WHO,
         operator="mjoin",
         sources=sources,
-        output=_output(sources, shared=shared, prefix=prefix),
+        output=_output(sources, required[0], options.optional, shared=shared, prefix=prefix),
         options=options,
         state_dir=stored_at(WHO, sources[0].frame, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.memory is not None if options.window is None else None,  # with a window nothing is left for later
-        times=_event_times(sources, positions, options),
+        # Clocks are those of a partition: how long a combination waits for an optional row has no bound to tell Spark.
+        times={} if options.optional else _event_times(sources, positions, options),
     ).frame()
 
 
@@ -261,11 +276,15 @@ def _event_times(sources: Sequence[Source], positions: Mapping[str, int], option
     return {name: EventTime(position, options.lateness, options.window) for name, position in positions.items()}
 
 
-def _output(sources: Sequence[Source], *, shared: bool, prefix: bool) -> list[Output]:
-    """Shared keys first and once, then every input's columns in order; clashes get the input's name in front."""
-    keys = [Output(sources[0].fields[i], sources[0].name, i) for i in sources[0].keys] if shared else []
+def _output(
+    sources: Sequence[Source], first: str, optional: Collection[str], *, shared: bool, prefix: bool
+) -> list[Output]:
+    """Shared keys first and once, from the first required input, then every input's columns in order; clashes get the
+    input's name in front. Columns of optional inputs may be null."""
+    keyed = next(source for source in sources if source.name == first)
+    keys = [Output(keyed.fields[i], keyed.name, i) for i in keyed.keys] if shared else []
     others = [
-        Output(source.fields[i], source.name, i)
+        Output(may_be_null(source.fields[i], source.name in optional), source.name, i)
         for source in sources
         for i in (source.payload if shared else range(len(source.fields)))
     ]

@@ -40,7 +40,7 @@ def binary_output(
     columns = _keys(who, left, right, how, nullable=nullable) if shared else []
     for source, lacks in sides:
         positions = source.row_payload if shared else sorted([*source.keys, *source.row_payload])
-        columns += [Output(_nullable(source.fields[i], lacks), source.name, i) for i in positions]
+        columns += [Output(may_be_null(source.fields[i], lacks), source.name, i) for i in positions]
     check_clashes(who, columns, left.frame.sparkSession)
     return columns
 
@@ -53,11 +53,12 @@ def _keys(who: str, left: Source, right: Source, how: JoinType, *, nullable: boo
             for i, kind in zip(left.keys, kinds, strict=True)
         ]
     source = right if how.unmatched == (False, True) else left
-    return [Output(_nullable(source.fields[i], nullable), source.name, i) for i in source.keys]
+    return [Output(may_be_null(source.fields[i], nullable), source.name, i) for i in source.keys]
 
 
-def _nullable(field: T.StructField, nullable: bool) -> T.StructField:
-    return T.StructField(field.name, field.dataType, field.nullable or nullable, field.metadata)
+def may_be_null(field: T.StructField, lacks: bool) -> T.StructField:
+    """A field, nullable if results may lack a row of its input."""
+    return T.StructField(field.name, field.dataType, field.nullable or lacks, field.metadata)
 
 
 def check_clashes(who: str, columns: Sequence[Output], session: SparkSession) -> None:

@@ -260,6 +260,8 @@ def check_ended(operator: Operator) -> None:
     names = [spec.name for spec in operator.plan.inputs]
     stores = list(operator.row_stores())
     for name in names:
+        if name in operator.plan.options.get("optional", ()) and name not in operator.ended:
+            continue  # what it has decides which combinations lack it
         others = [store for store in stores if store.input != name and store.input in names]
         if len(names) == 1 or not all(store.input in operator.ended for store in others):
             continue

@@ -57,7 +57,8 @@ def make_plan(
 ) -> JoinPlan:
     """A plan whose output is the key (from the first input that has it), then the payload of every input in order; of a
     semi or anti join, that of the first input."""
-    first, last = inputs[0], inputs[-1]
+    required = [name for name in inputs if name not in (options or {}).get("optional", ())]
+    first, last = required[0], required[-1]
     output = [OutputColumn(pa.field(f"k{i}", kind), first, f"_k{i}", last) for i, kind in enumerate(keys)]
     output += [
         OutputColumn(pa.field(f"{name}_{i}", kind), name, f"_p{i}")

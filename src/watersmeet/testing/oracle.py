@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,94 @@ def inner_join(script: Script, inputs: Sequence[str] = ("left", "right"), keys: 
         for rows in itertools.product(first, *(groups.get(key, []) for groups in by_key[1:])):
             answer[(*rows[0][:keys], *itertools.chain.from_iterable(row[keys:] for row in rows))] += 1
     return answer
+
+
+class OptionalOracle:
+    """A join of many inputs, some of them optional, batch by batch: whatever is known after a batch and was not before.
+
+    What is known follows from the whole history alone: the combinations of the required inputs' rows are joined with
+    the optional inputs in the order given, as left joins are. A combination without a match is a result if no row can
+    come that matches it: the optional input has ended, or its newest time less the lateness is more than the window
+    after the combination's earliest row. With a window, the first payload value is the time, and no row is late.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        optional: Sequence[str],
+        width: int = 2,
+        window: int | None = None,
+        lateness: int = 0,
+    ) -> None:
+        self.inputs, self.optional = inputs, optional
+        self.window, self.lateness = window, lateness
+        self.required = [name for name in inputs if name not in optional]
+        self.nothing: Row = (None,) * width
+
+    def answer(self, script: Script) -> list[Counter[Row]]:
+        """The rows owed in each batch."""
+        known = [self.known(script[: number + 1]) for number in range(len(script))]
+        for before, after in itertools.pairwise(known):
+            assert before <= after, "a result was taken back"
+        return [after - before for before, after in zip([Counter[Row](), *known], known, strict=False)]
+
+    def known(self, history: Script) -> Counter[Row]:
+        """All results that are certain after a history."""
+        bounds = self._bounds(history)
+        by_key: dict[Any, dict[str, list[Row]]] = defaultdict(lambda: {name: [] for name in self.inputs})
+        for arrival in history:
+            for name, rows in arrival.rows.items():
+                for row in rows:
+                    by_key[row[0]][name].append(row)
+        # A null equals nothing; it is a combination where one input alone is required.
+        nulls = by_key.pop(None, {})
+        alone = nulls.get(self.required[0], []) if len(self.required) == 1 else []
+        found = Counter(self._row({self.required[0]: row}) for row in alone)
+        for of_key in by_key.values():
+            for chosen in itertools.product(*(of_key[name] for name in self.required)):
+                required = dict(zip(self.required, chosen, strict=True))
+                if self._within(required.values()):
+                    found.update(self._row(one) for one in self._extended(required, of_key, bounds))
+        return found
+
+    def _bounds(self, history: Script) -> dict[str, float]:
+        """The earliest time at which a row can still come on an input."""
+        bounds = dict.fromkeys(self.inputs, -math.inf)
+        for arrival in history:
+            for name, rows in arrival.rows.items():
+                if self.window is not None:
+                    times = [row[1] - self.lateness for row in rows if row[0] is not None]
+                    bounds[name] = max([bounds[name], *times])
+            bounds |= dict.fromkeys(arrival.ended, math.inf)
+        return bounds
+
+    def _within(self, rows: Collection[Row]) -> bool:
+        times = [row[1] for row in rows]
+        return self.window is None or max(times) - min(times) <= self.window
+
+    def _extended(
+        self, chosen: dict[str, Row], rows: Mapping[str, Sequence[Row]], bounds: Mapping[str, float]
+    ) -> list[dict[str, Row]]:
+        """A combination of required rows with those of the optional inputs, or without."""
+        found = [chosen]
+        for name in self.optional:
+            longer = []
+            for one in found:
+                fitting = [row for row in rows[name] if self._within([*one.values(), row])]
+                longer += [{**one, name: row} for row in fitting]
+                if not fitting and bounds[name] > self._last(one):
+                    longer.append(one)
+            found = longer
+        return found
+
+    def _last(self, chosen: Mapping[str, Row]) -> int:
+        """The latest time of a row that fits."""
+        return 0 if self.window is None else min(row[1] for row in chosen.values()) + self.window
+
+    def _row(self, combination: Mapping[str, Row]) -> Row:
+        """The key, then the payload of every input."""
+        parts = (combination[name][1:] if name in combination else self.nothing for name in self.inputs)
+        return (combination[self.required[0]][0], *itertools.chain.from_iterable(parts))
 
 
 @dataclass(eq=False)

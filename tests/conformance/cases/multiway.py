@@ -1,4 +1,5 @@
-"""The multi-way join: every driver policy with 2, 3, 4 and 6 inputs, under windows, and within tiny budgets."""
+"""The multi-way join: every driver policy with 2, 3, 4 and 6 inputs, under windows, with optional inputs, and within
+tiny budgets."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from watersmeet.plan.options import MAX_DURATION
-from watersmeet.testing import Arrival, Script, inner_join, random_script
+from watersmeet.testing import Arrival, Script, ending_script, inner_join, random_script
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case
+from watersmeet.testing.oracle import OptionalOracle
 
 DRIVERS = ("timestamp", "round_robin", "consumption_rate", "output_size", "output_rate")
 INPUTS = {2: ("left", "right"), 3: ("a", "b", "c"), 4: ("a", "b", "c", "d"), 6: ("a", "b", "c", "d", "e", "f")}
@@ -115,6 +117,25 @@ def budgeted(inputs: int, memory: int, idle_pages: int, buckets: int, window: in
     )
 
 
+def optional(case: Case, *names: str) -> Case:
+    """The same with optional inputs, which end one after the other in every second script. Under a budget results may
+    come later than they are known."""
+    answer = OptionalOracle(case.inputs, names, window=case.options.get("window"), lateness=LATENESS).answer
+
+    def uneven_script(seed: int, **shape: Any) -> Script:
+        script = case.script(seed, **shape)
+        return ending_script(script, shape["inputs"], seed) if shape.get("end", True) and seed % 2 else script
+
+    return replace(
+        case,
+        name=f"{case.name} optional {' '.join(names)}",
+        options={**case.options, "optional": list(names)},
+        script=uneven_script,
+        oracle=lambda script: sum(answer(script), Counter()),
+        by_batch=None if "memory" in case.tuning else answer,
+    )
+
+
 CASES = [plain(driver, inputs) for inputs in INPUTS for driver in DRIVERS]
 CASES += [windowed("timestamp", 2, 0), windowed("output_size", 3, TICK), windowed("round_robin", 4, 3 * TICK)]
 CASES += [
@@ -130,4 +151,20 @@ CASES += [
     budgeted(4, 1500, 8, 2, driver="round_robin"),
     budgeted(2, 500, 0, 3, window=TICK),
     budgeted(3, 700, 0, 2, window=3 * TICK, driver="timestamp"),
+]
+CASES += [
+    optional(plain("output_size", 2), "right"),
+    optional(plain("timestamp", 2), "left"),
+    optional(plain("output_size", 3), "c"),
+    optional(plain("round_robin", 3), "b", "a"),
+    optional(plain("timestamp", 4), "d", "b"),
+    optional(budgeted(2, 900, 3, 3), "right"),
+    optional(budgeted(2, 1, 1000, 1, page_rows=1), "left"),
+    optional(budgeted(3, 900, 4, 3), "b"),
+    optional(budgeted(3, 400, 0, 2, driver="timestamp"), "c", "a"),
+    optional(budgeted(4, 1500, 8, 2, driver="round_robin"), "b", "d"),
+    optional(windowed("output_size", 2, TICK), "right"),
+    optional(windowed("timestamp", 3, 3 * TICK), "a"),
+    optional(windowed("round_robin", 4, 2 * TICK), "d", "b"),
+    optional(windowed("round_robin", 3, 3 * TICK, far_script), "c", "b"),
 ]

@@ -112,7 +112,9 @@ def test_the_same_from_python() -> None:
 JOINS = {
     "progressive": {"left": "a", "right": "b", "on": "k", "memory": "1 GB", "flush": "largest"},
     "window": {"left": "a", "right": "b", "on": [["k", "l"]], "window": ["60 s", "1 min"], "time": ["t", "u"]},
-    "multiway": {"inputs": ["a", "b"], "on": {"a": "k", "b": "l"}, "time": "t", "window": "1 h"},
+    "multiway": {
+        "inputs": ["a", "b"], "on": {"a": "k", "b": "l"}, "time": "t", "window": "1 h", "optional": ["b"],
+    },
     "punctuated": {
         "left": "a", "right": "b", "on": "k", "constraints": [{"kind": "one_to_many", "one": "left"}],
         "punctuations": {"right": {"column": "is_end"}}, "purge": "batch",
