@@ -142,6 +142,7 @@ TREES = [
     combined(ASCENDING, (1, 2), 1),
     combined(punctuated("violations dropped", on_violation="drop"), (1, 1), 1),
     combined(KEEP, (1, 0)),
+    combined(KEEP_ONE, (1, 1)),
     KEEP_ONE,
     punctuated("promises taken back, one-to-one", one("left"), one("right"), on_violation="keep"),
     IDLE,

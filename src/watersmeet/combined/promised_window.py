@@ -49,6 +49,7 @@ class PromisedWindowJoin(WindowJoin):
         super().__init__(plan, space)
         assert isinstance(self.options, PromisedWindowOptions)
         self.one_sides = self.options.one_sides
+        self.takes_promises_back = self.options.on_violation == "keep"
         self.knowledge = Knowledge(
             plan,
             self.options.constraints,
@@ -78,7 +79,10 @@ class PromisedWindowJoin(WindowJoin):
         yield from super()._keep_all(arrived, hand, batch)
 
     def _compared_with_their_only_partner(self, arrived: dict[str, Rows], hand: Hand) -> Iterator[pa.Table]:
-        """Rows that can match one row at most leave once that one has come, matched or not."""
+        """Rows that can match one row at most leave once that one has come, matched or not. Where promises may be broken
+        (`on_violation="keep"`) a second one may come: nothing is known."""
+        if self.takes_promises_back:
+            return
         done: dict[str, Mask] = {}
         stored: dict[str, Found] = {}
         for one in self.one_sides:  # with two of them each side's rows must be found before the other's leave

@@ -217,6 +217,11 @@ class Rules:
 
     # -- what is owed
 
+    @property
+    def waits_for_its_window(self) -> bool:
+        """Where keys may come twice after all, a window join takes nothing from their being unique."""
+        return self.on_violation == "keep" and self.window is not None
+
     def admitted(self, history: History, step: Step) -> Step:
         """A batch without the rows that broke a promise, if those are dropped. Rows without a time match nothing: they
         are not looked at."""
@@ -238,7 +243,7 @@ class Rules:
                 matched |= {left.number, right.number}
         staying, unmatched = [], set()
         for row in (*(row for row, _ in held), *new):
-            if row.number in matched and OTHER[row.side] in self.one:
+            if row.number in matched and OTHER[row.side] in self.one and not self.waits_for_its_window:
                 continue  # it has matched the only row it can match
             if self.can_match(history, row):
                 staying.append((row, row.number in matched))
