@@ -1,0 +1,49 @@
+"""When a join emits rows that match nothing: as soon as that is certain, which its bounds decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from watersmeet.chooser.story import Side, Story
+from watersmeet.join.join_type import JOIN_TYPES
+from watersmeet.plan.quantities import format_duration
+
+
+def unmatched(story: Story) -> Iterator[str]:
+    """A sentence for every input whose unmatched rows are results; for a semi join, when its rows come."""
+    kind = JOIN_TYPES[story.how]
+    if kind.semi:
+        yield f"{story.inputs[0].label}: a row is emitted once, at its first match"
+    for side, wanted in zip(story.inputs, kind.unmatched, strict=False):
+        if wanted:
+            yield f"{side.label}: {_when(story, side)}"
+
+
+def _when(story: Story, side: Side) -> str:
+    if story.family == "semi-stream":
+        delay = story.options["max_delay"]
+        return "in their own micro-batch" if delay == 1 else f"within {delay} micro-batches"
+    other = story.other(side)
+    ended = f"when {other.label} has ended (end_input)"
+    if story.family == "window":
+        place = story.inputs.index(side)
+        wait = format_duration(int(story.options["window"][place]))
+        lateness = story.options["lateness"] if story.options.get("time") else 0
+        late = f", and {format_duration(lateness)} for late rows" if lateness else ""
+        timeout = story.options.get("idle_timeout")
+        if not story.options.get("time"):
+            silence = ""
+        elif timeout is None:
+            silence = f"; while {other.label} is silent its time stands still (idle_timeout would let it go on)"
+        else:
+            silence = f"; once {other.label} is silent for {format_duration(timeout)}, its time follows {side.label}'s"
+        return f"when the time of {other.label} is {wait} past theirs{late}, or {ended}{silence}"
+    if story.family == "punctuated" and _is_promised(story, other):
+        return f"when {other.label} has promised to send no more of their key, or {ended}"
+    return f"only {ended}"
+
+
+def _is_promised(story: Story, side: Side) -> bool:
+    """Whether an input ever says that it sends no more of a key."""
+    said = [*story.constraints("clustered"), *story.constraints("ordered")]
+    return side.punctuated or any(one["input"] == side.name for one in said)
