@@ -73,6 +73,11 @@ SAID: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "punctuated",
         {"constraints": [wm.OneToMany(one="left")]},
     ),
+    "all": (
+        {"within": "1 h", "time": ("at", "bt"), "unique": "left", "memory": "64 MB"},
+        "window",
+        {"window": "1 h", "time": ("at", "bt"), "constraints": [wm.OneToMany(one="left")], "memory": "64 MB"},
+    ),
     "pinned": ({"operator": "punctuated"}, "punctuated", {}),
 }
 
@@ -86,7 +91,7 @@ def told(joined: DataFrame) -> Any:
     ("name", "how"),
     [
         ("nothing", "inner"), ("nothing", "full"), ("memory", "left"), ("window", "right"), ("window", "left_semi"),
-        ("promises", "left_anti"), ("pinned", "full"),
+        ("promises", "left_anti"), ("all", "left"), ("pinned", "full"),
     ],
 )  # fmt: skip
 def test_the_join_that_is_chosen_gives_the_answer(trial: Trial, name: str, how: str) -> None:
@@ -198,9 +203,11 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     def joined(*inputs: Any, **options: Any) -> Callable[[], DataFrame]:
         return lambda: wm.join(*inputs, on="k", state_dir=trial.state, **options)
 
-    text, option = message(PlanError, joined(left, right, within="1 h", unique="left"))
-    assert text.startswith("join: expected a window (within) or promises")
+    text, option = message(PlanError, joined([left, right], within="1 h", unique="left"))
+    assert text.startswith("join: expected with a list of streams with how='inner' no more than within and memory")
     assert option == "unique"
+    text, option = message(PlanError, joined(left, wm.master("x"), within="1 h"))
+    assert option == "within"
     text, option = message(OptionError, joined(left, right, lateness="1 s"))
     assert text == (
         "join: expected options of the progressive join, which fits these inputs, found lateness, an option of the "

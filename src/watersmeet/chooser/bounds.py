@@ -7,7 +7,7 @@ promise of the other input, the end of the other inputs. A memory budget bounds 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import filesize
 
@@ -91,7 +91,9 @@ def _window(story: Story, side: Side, rate: float | None) -> Bound:
     window, lateness = story.options["window"], story.options["lateness"] if story.options.get("time") else 0
     length = int(window[place])
     other = story.other(side)
-    return _for_a_while(story, side, rate, length, lateness, f"until the time of {other.label} is")
+    bound = _for_a_while(story, side, rate, length, lateness, f"until the time of {other.label} is")
+    sooner = sooner_by(story, side)
+    return replace(bound, text=f"{bound.text}; sooner, {listed(sooner)}") if sooner else bound
 
 
 def _multiway(story: Story, side: Side, rate: float | None) -> Bound:
@@ -110,8 +112,8 @@ def _for_a_while(story: Story, side: Side, rate: float | None, length: int, late
     return Bound(side.label, _budgeted(story, f"{until} {format_duration(length)} past theirs{late}: {amount}"), rows)
 
 
-def _promises(story: Story, side: Side, rate: float | None) -> Bound:
-    """What the other input says about its keys ends the rows of this one."""
+def sooner_by(story: Story, side: Side) -> list[str]:
+    """What the other input says about its keys, and so ends rows of this one."""
     other = story.other(side)
     tracked = {kind: [one["input"] for one in story.constraints(kind)] for kind in ("clustered", "ordered")}
     said = [
@@ -124,23 +126,25 @@ def _promises(story: Story, side: Side, rate: float | None) -> Bound:
         if holds
     ]
     once = any(one["one"] == other.name for one in story.constraints("one_to_many"))
-    matched = f"until they match, since a key is unique in {other.label}"
-    if said:
-        text = f"until {other.label} promises to send no more of their key ({listed(said)})"
-        return Bound(side.label, _budgeted(story, f"{matched}, or {text}" if once else text))
-    end = f"or end {other.label} (end_input)"
-    if once:
-        text = f"{matched}; what never does {growth(side, rate)}"
-        warning = (
-            f"rows of {side.label} that match nothing stay: say what {other.label} promises (clustered, ordered, ends)"
-        )
+    return [
+        *([f"when they match, since a key is unique in {other.label}"] if once else []),
+        *([f"when {other.label} promises to send no more of their key ({listed(said)})"] if said else []),
+    ]
+
+
+def _promises(story: Story, side: Side, rate: float | None) -> Bound:
+    """Promises of the other input are all that ends the rows of this one."""
+    other, ends = story.other(side), sooner_by(story, side)
+    text = f"they leave {', or '.join(ends)}" if ends else growth(side, rate)
+    if any("promises" in end for end in ends):
+        return Bound(side.label, _budgeted(story, text))
+    if ends:
+        text += f"; what never does {growth(side, rate)}"
+        missing, which = f"rows of {side.label} that match nothing stay", "clustered, ordered, ends"
     else:
-        text = growth(side, rate)
-        warning = (
-            f"no promise ends the rows held of {side.label}: say what {other.label} promises "
-            "(unique, clustered, ordered, ends)"
-        )
-    return Bound(side.label, _budgeted(story, text), warning=f"{warning}, {end}")
+        missing, which = f"no promise ends the rows held of {side.label}", "unique, clustered, ordered, ends"
+    warning = f"{missing}: say what {other.label} promises ({which}), or end {other.label} (end_input)"
+    return Bound(side.label, _budgeted(story, text), warning=warning)
 
 
 def _table(story: Story, side: Side, rate: float | None) -> Bound:

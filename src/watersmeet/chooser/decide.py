@@ -91,7 +91,7 @@ JOINS: dict[str, Join] = {
             why="two streams, with neither a window nor promises: every pair is a result, whenever its rows come",
         ),
         Join(
-            "window", "window_join", window="always", promises=False,
+            "window", "window_join", window="always", promises=True,
             why="within says how long the rows of each stream wait for each other",
         ),
         Join(
@@ -149,23 +149,14 @@ def _inputs(join: Join) -> str:
 
 
 def _impossible(who: str, facts: Facts) -> PlanError:
-    """Which facts do not go together."""
-    if facts.table or facts.several:
-        join = next(one for one in JOINS.values() if one.table == facts.table and one.several == facts.several)
-        return PlanError(
-            who,
-            expected=f"with {_inputs(join)} no more than {join.uses()}",
-            found=facts.said(),
-            hint="Leave the others out; what they say is of use between two streams.",
-            option=_first(facts, join),
-        )
+    """Which facts do not go together: those of two streams all do."""
+    join = next(one for one in JOINS.values() if one.table == facts.table and one.several == facts.several)
     return PlanError(
         who,
-        expected="a window (within) or promises (unique, clustered, ordered, ends)",
+        expected=f"with {_inputs(join)} no more than {join.uses()}",
         found=facts.said(),
-        hint="No join uses both yet. Keep the one that bounds the state better: within drops a row when its time is "
-        "over, promises drop it when its key is. memory goes with either.",
-        option=facts.promises[0],
+        hint="Leave the others out; what they say is of use between two streams.",
+        option=_first(facts, join),
     )
 
 

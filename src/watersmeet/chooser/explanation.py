@@ -136,11 +136,11 @@ def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
                 policy=story.options["policy"],
             )
         ).splitlines()
-    elif story.family == "window" and directory is not None:
+    elif story.operator == "window" and directory is not None:
         costs = story.options.get("costs")
         found = explain_state(directory, KernelCosts(**costs) if costs else KernelCosts())
         yield from str(found).splitlines() if found is not None else ()
-    elif story.family == "window":
+    elif story.operator == "window":
         yield "known once it has run; wm.explain_window_join(rates=...) tells it for rates you expect"
     else:
         yield "of a micro-batch: grows with its rows and their results, not with the rows held"

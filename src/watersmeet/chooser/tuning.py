@@ -53,10 +53,17 @@ def choices(
     """
     if family == "semi-stream":
         yield from _semi_stream(given, table, earlier or {})
-    elif family in _AT_RUN_TIME and (family != "progressive" or "memory" in given):
+    elif family in _AT_RUN_TIME and _is_open(family, given):
         usual = _AT_RUN_TIME[family]
         is_given = usual.what in given
         yield Choice(usual.what, str(given[usual.what]), "it was given") if is_given else usual
+
+
+def _is_open(family: str, given: Mapping[str, Any]) -> bool:
+    """Without a budget no row leaves memory; rows with promises are looked up by key, and so always kept by hash."""
+    if family == "window":
+        return not given.keys() & {"constraints", "punctuations"}
+    return family != "progressive" or "memory" in given
 
 
 def as_options(made: Iterable[Choice]) -> dict[str, Any]:

@@ -37,13 +37,15 @@ def _when(story: Story, side: Side) -> str:
             silence = f"; while {other.label} is silent its time stands still (idle_timeout would let it go on)"
         else:
             silence = f"; once {other.label} is silent for {format_duration(timeout)}, its time follows {side.label}'s"
-        return f"when the time of {other.label} is {wait} past theirs{late}, or {ended}{silence}"
-    if story.family == "punctuated" and _is_promised(story, other):
-        return f"when {other.label} has promised to send no more of their key, or {ended}"
+        passed = f"when the time of {other.label} is {wait} past theirs{late}"
+        return ", or ".join([passed, *_promise(story, other), ended]) + silence
+    if promise := _promise(story, other):
+        return ", or ".join([*promise, ended])
     return f"only {ended}"
 
 
-def _is_promised(story: Story, side: Side) -> bool:
-    """Whether an input ever says that it sends no more of a key."""
+def _promise(story: Story, side: Side) -> list[str]:
+    """What an input says, if it ever says that it sends no more of a key."""
     said = [*story.constraints("clustered"), *story.constraints("ordered")]
-    return side.punctuated or any(one["input"] == side.name for one in said)
+    says = side.punctuated or any(one["input"] == side.name for one in said)
+    return [f"when {side.label} has promised to send no more of their key"] if says else []

@@ -24,7 +24,7 @@ from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.plans import plans
 from watersmeet.spark.storage import find_storage
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import require_join
+from watersmeet.state.identity import read_join
 
 WHO = "explain"
 KEPT = 1_000  # stories of the newest joins: some kilobytes each
@@ -100,7 +100,6 @@ def _found(join: Any) -> tuple[Story, str]:
         assert directory is not None
         story = recorded_story(directory)
         if story is None:
-            require_join(directory)
             raise OptionError(
                 WHO,
                 expected="the state directory of a join that this release has built",
@@ -127,7 +126,14 @@ def _state_dir(place: str | os.PathLike[str] | None, option: str) -> StateDir | 
     path = checked_path(WHO, option, place)
     find_storage(WHO, path)
     directory = StateDir(path)
-    require_join(directory)
+    if read_join(directory) is None:
+        raise OptionError(
+            WHO,
+            expected=f"{option} = the state directory of a join",
+            found=f"no join.json in {directory.uri}",
+            hint="Give the state_dir that the join was built with; build the join first.",
+            option=option,
+        )
     return directory
 
 

@@ -19,9 +19,10 @@ from watersmeet.plan.options import checked_path, known_names_and
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.spark.explaining import because
 from watersmeet.spark.inputs import JoinInputs, Master
+from watersmeet.spark.key_facts import Punctuations
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
-from watersmeet.spark.punctuated import Punctuations, punctuated_join
+from watersmeet.spark.punctuated import punctuated_join
 from watersmeet.spark.semistream import semi_stream_join, use_storages
 from watersmeet.spark.storage import StorageOptions
 from watersmeet.spark.window import window_join
@@ -155,7 +156,7 @@ def join(
         inside = list(choices(choice.value, given, table=inputs.prepared(), earlier=earlier_options(place)))
     else:
         inside = list(choices(choice.value, given))
-    with because([choice, *inside]), _in_our_words():
+    with because([choice, *inside]), _in_our_words([name for name in KINDS if name in facts.promises]):
         return _call(choice.value, inputs, on, how, {**as_options(inside), **given, "state_dir": state_dir})
 
 
@@ -167,7 +168,7 @@ def _constraints(unique: Any, clustered: Any, ordered: Any) -> list[Constraint |
         ("clustered", clustered, Clustered),
         ("ordered", ordered, Ordered),
     ):
-        for one in given if isinstance(given, list | tuple) else [given]:
+        for one in (given or [given]) if isinstance(given, list | tuple) else [given]:
             if isinstance(one, str) and one in ("left", "right"):
                 made.append(kind("left" if one == "left" else "right"))
             elif isinstance(one, Mapping) and all(isinstance(name, str) for name in one):
@@ -221,12 +222,13 @@ def _call(family: str, inputs: JoinInputs, on: Any, how: str, options: Mapping[s
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _in_our_words(promises: Sequence[str]) -> Iterator[None]:
     """Errors of the chosen function as errors of this one, with the names that options have here."""
     try:
         yield
     except PlanError as error:
-        option = RENAMED.get(error.option or "", error.option)
+        names = {**RENAMED, "constraints": " or ".join(promises) or "unique"}
+        option = names.get(error.option or "", error.option)
         hint = error.hint
         if option != error.option:
             hint += f" ({error.who.partition(',')[0]} calls it {error.option}, here it is {option}.)"

@@ -24,7 +24,7 @@ def expected(shape: str, window: bool, promises: tuple[str, ...], how: str) -> s
     if shape == "list":
         return None if promises or how != "inner" else "multiway"
     if window:
-        return None if promises else "window"
+        return "window"
     return "punctuated" if promises else "progressive"
 
 
@@ -42,17 +42,6 @@ def test_every_combination(shape: str, window: bool, memory: bool) -> None:
             choice = decide("join", facts)
             assert (choice.what, choice.value) == ("join", wanted)
             assert choice.why == JOINS[wanted].why
-
-
-def test_a_window_and_promises() -> None:
-    with pytest.raises(PlanError) as caught:
-        decide("join", Facts(window=True, promises=("unique", "ends"), memory=True))
-    assert str(caught.value) == (
-        "join: expected a window (within) or promises (unique, clustered, ordered, ends), found two streams, within, "
-        "unique, ends and memory. No join uses both yet. Keep the one that bounds the state better: within drops a row "
-        "when its time is over, promises drop it when its key is. memory goes with either."
-    )
-    assert caught.value.option == "unique"
 
 
 @pytest.mark.parametrize(

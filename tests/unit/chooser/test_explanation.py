@@ -89,25 +89,26 @@ def test_many_streams() -> None:
 @pytest.mark.parametrize(
     ("constraints", "punctuated", "left", "warned"),
     [
-        ([], True, "until right promises to send no more of their key (its punctuations)", False),
+        ([], True, "they leave when right promises to send no more of their key (its punctuations)", False),
         (
             [{"kind": "clustered", "input": "right"}, {"kind": "ordered", "input": "right"}],
             False,
-            "until right promises to send no more of their key (the end of each cluster and the order of its keys)",
+            "they leave when right promises to send no more of their key (the end of each cluster and the order of its "
+            "keys)",
             False,
         ),
         (
             [{"kind": "one_to_many", "one": "right"}],
             True,
-            "until they match, since a key is unique in right, or until right promises to send no more of their key "
-            "(its punctuations)",
+            "they leave when they match, since a key is unique in right, or when right promises to send no more of "
+            "their key (its punctuations)",
             False,
         ),
         (
             [{"kind": "one_to_many", "one": "right"}],
             False,
-            "until they match, since a key is unique in right; what never does grows with the input: about 48 bytes a "
-            "row, 4.1 GB a day at 1,000 rows/s",
+            "they leave when they match, since a key is unique in right; what never does grows with the input: about "
+            "48 bytes a row, 4.1 GB a day at 1,000 rows/s",
             True,
         ),
         # What the left input says of itself ends rows of the right one, not its own.
@@ -125,6 +126,23 @@ def test_promises_of_the_other_input(
     made = story("punctuated", inputs=(LEFT, replace(RIGHT, punctuated=punctuated)), constraints=constraints)
     assert texts(made)[0] == left
     assert (warnings(made)[0] is not None) == warned
+
+
+def test_a_window_and_promises() -> None:
+    promised = replace(
+        window("left", constraints=[{"kind": "one_to_many", "one": "right"}]),
+        operator="promised_window",
+        inputs=(LEFT, replace(RIGHT, punctuated=True)),
+    )
+    left, right = texts(promised)
+    assert left.endswith(
+        " rows/s; sooner, when they match, since a key is unique in right and when right promises to send no more of "
+        "their key (its punctuations)"
+    )
+    assert right.endswith("at 1,000 rows/s")
+    (when,) = unmatched(promised)
+    assert "for late rows, or when right has promised to send no more of their key, or when right has ended" in when
+    assert list(choices("window", {"constraints": []})) == [], "rows with promises are always kept by hash"
 
 
 def test_a_table_is_bounded_by_its_memory() -> None:
@@ -167,8 +185,8 @@ def test_the_whole_text() -> None:
         "rows are held (at the rates given)\n"
         "  orders: until the time of payments is 30 min past theirs, and 10 s for late rows: about 181,000 rows, "
         "8.7 MB, at 100 rows/s\n"
-        "  payments: until the time of orders is 0 s past theirs, and 10 s for late rows: about 10 rows, 400 B, at 1 "
-        "rows/s\n"
+        "  payments: until the time of orders is 0 s past theirs, and 10 s for late rows: about 10 rows, 400 bytes, at "
+        "1 rows/s\n"
         "unmatched rows are emitted\n"
         "  orders: when the time of payments is 30 min past theirs, and 10 s for late rows, or when payments has ended "
         "(end_input); while payments is silent its time stands still (idle_timeout would let it go on)\n"

@@ -142,8 +142,8 @@ def test_every_family_takes_its_options_and_refuses_others(operator: str) -> Non
 CHOSEN: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "progressive": ({"left": "a", "right": "b", "memory": "1 GB"},) * 2,
     "window": (
-        {"left": "a", "right": "b", "within": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HN"},
-        {"left": "a", "right": "b", "window": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HN"},
+        {"left": "a", "right": "b", "within": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
+        {"left": "a", "right": "b", "window": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
     ),
     "multiway": (
         {"inputs": ["a", "b"], "within": "1 h", "time": "t"}, {"inputs": ["a", "b"], "window": "1 h", "time": "t"},
@@ -186,7 +186,7 @@ def test_without_an_operator_the_join_is_chosen(operator: str) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"within": "1 h", "unique": "left"}, r"join\.unique: expected a window \(within\) or promises"),
+        ({"master": "b", "unique": "left"}, r"join\.unique: expected with a stream and a table no more than memory"),
         ({"within": "soon"}, r"join\.within(\.0)?: .*'soon' is not a duration"),
         ({"time": "t"}, r"join\.time: means nothing to the progressive join, which fits the rest"),
         ({"window": "1 h"}, r"join\.window: unknown key; did you mean 'within'\?"),
