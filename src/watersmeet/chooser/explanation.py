@@ -5,6 +5,7 @@ Before it has run, from what is known when it is built; afterwards the same, bes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -139,7 +140,9 @@ def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
     elif story.operator == "window" and directory is not None:
         costs = story.options.get("costs")
         found = explain_state(directory, KernelCosts(**costs) if costs else KernelCosts())
-        yield from str(found).splitlines() if found is not None else ()
+        labels = {side.name: side.label for side in story.inputs}
+        text = re.sub(r"\b(left|right)(?= window)", lambda side: labels[side[0]], str(found or ""))
+        yield from text.splitlines()
     elif story.operator == "window":
         yield "known once it has run; wm.explain_window_join(rates=...) tells it for rates you expect"
     else:

@@ -40,7 +40,8 @@ class Join:
     def build(self, site: Site) -> DataFrame:
         """The joined stream."""
         if self.choice is None:
-            return self.wiring.build(site, dict(self.given))
+            with because([Choice("join", self.wiring.operator, "operator was given")]):
+                return self.wiring.build(site, dict(self.given))
         table = self.wiring.table(site)
         inside = list(choices(self.wiring.operator, self.given, table=table, earlier=earlier_options(site.home)))
         with because([self.choice, *inside]):

@@ -111,7 +111,8 @@ class Run:
         check_sink(loaded)
         built = build(loaded, session)
         self.frame: DataFrame = built.result
-        self._choices = [one for story, _ in stories(built.joined)[-1:] for one in story.choices]
+        chosen = stories(built.joined)[-1:] if self.pipeline.join.choice is not None else []
+        self._choices = [one for story, _ in chosen for one in story.choices]
         self.names = InputNames(self.inputs)
         record_names(StateDir(loaded.state_dir), self.names)
         self._lags = Lags(loaded)

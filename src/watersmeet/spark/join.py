@@ -227,7 +227,7 @@ def _in_our_words(promises: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except PlanError as error:
-        names = {**RENAMED, "constraints": " or ".join(promises) or "unique"}
+        names = {**RENAMED, "constraints": next(iter(promises), "unique")}
         option = names.get(error.option or "", error.option)
         hint = error.hint
         if option != error.option:
