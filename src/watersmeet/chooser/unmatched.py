@@ -14,6 +14,9 @@ def unmatched(story: Story) -> Iterator[str]:
     kind = JOIN_TYPES[story.how]
     if kind.semi:
         yield f"{story.inputs[0].label}: a row is emitted once, at its first match"
+    labels = {side.name: side.label for side in story.inputs}
+    for name in story.options.get("optional") or ():
+        yield f"combinations without a row of {labels[name]}: {_when_absent(story)}"
     for side, wanted in zip(story.inputs, kind.unmatched, strict=False):
         if wanted:
             yield f"{side.label}: {_when(story, side)}"
@@ -42,6 +45,16 @@ def _when(story: Story, side: Side) -> str:
     if promise := _promise(story, other):
         return ", or ".join([*promise, ended])
     return f"only {ended}"
+
+
+def _when_absent(story: Story) -> str:
+    """When a combination of a multiway join is certain to lack an optional input."""
+    window = story.options.get("window")
+    if window is None:
+        return "only when that input has ended (end_input)"
+    lateness = story.options["lateness"]
+    late = f", and {format_duration(lateness)} for late rows" if lateness else ""
+    return f"when its time is {format_duration(int(window))} past theirs{late}, or when it has ended (end_input)"
 
 
 def _promise(story: Story, side: Side) -> list[str]:

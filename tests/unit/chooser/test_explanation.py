@@ -80,7 +80,13 @@ def test_many_streams() -> None:
     assert warnings(story("mjoin", inputs=three))[2] == (
         "nothing bounds the rows held of c: give within (and time), or end the other inputs (end_input)"
     )
-    bounded = story("mjoin", inputs=three, window=MINUTE, lateness=0)
+    assert list(unmatched(story("mjoin", inputs=three, optional=["c"]))) == [
+        "combinations without a row of c: only when that input has ended (end_input)"
+    ]
+    bounded = story("mjoin", inputs=three, window=MINUTE, lateness=0, optional=["b"])
+    assert list(unmatched(bounded)) == [
+        "combinations without a row of b: when its time is 1 min past theirs, or when it has ended (end_input)"
+    ]
     assert (
         texts(bounded)[0] == "until all other times are 1 min past theirs: about 60,000 rows, 2.9 MB, at 1,000 rows/s"
     )
