@@ -132,7 +132,7 @@ def tables(scale: float, folder: Path) -> Iterator[Setting]:
         about = {"rows": size, "chunk_rows": 100_000, "partitions": 1, "layout": layout}
         if not path.exists():
             _write_table(path, size, layout)
-        made = as_options(choices("semi-stream", {}, table=about))
+        made = as_options(choices("semi-stream", {}, table=about), {})
         policies = ("aligned", "ssbj", "mesh") if layout == "hash" else ("ssbj", "mesh")
         plans = {
             f"{policy}/{delay}": semi_stream_plan(

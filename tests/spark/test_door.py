@@ -223,6 +223,8 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     assert text == (
         "join: expected unique = 'left', 'right' or both in a list, found 'middle'. Name the input, not the DataFrame."
     )
+    text, option = message(OptionError, joined(left, trial.right.batch, max_delay="soon"))
+    assert text.startswith("join, semi_stream_join: expected a valid value for max_delay, found 'soon'")
     text, option = message(OptionError, joined(left, right, window="1 h"))
     assert text.endswith("found parameter 'window'. Did you mean 'within'?")
     text, option = message(OptionError, joined([left, right], right))

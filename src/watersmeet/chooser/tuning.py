@@ -66,13 +66,14 @@ def _is_open(family: str, given: Mapping[str, Any]) -> bool:
     return family != "progressive" or "memory" in given
 
 
-def as_options(made: Iterable[Choice]) -> dict[str, Any]:
-    """Choices as the options of a join.
+def as_options(made: Iterable[Choice], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a join: what was chosen, and what was given, as it was given.
 
-    >>> as_options([Choice("policy", "ssbj", ""), Choice("max_delay", "3", "")])
-    {'policy': 'ssbj', 'max_delay': 3}
+    >>> as_options([Choice("policy", "ssbj", ""), Choice("max_delay", "3", "")], {"policy": "mesh"})
+    {'max_delay': 3, 'policy': 'mesh'}
     """
-    return {one.what: int(one.value) if one.what == "max_delay" else one.value for one in made}
+    chosen = [one for one in made if one.what not in given]
+    return {one.what: int(one.value) if one.what == "max_delay" else one.value for one in chosen} | dict(given)
 
 
 def _semi_stream(

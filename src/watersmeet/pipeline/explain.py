@@ -89,7 +89,7 @@ def _explained(loaded: LoadedPipeline, built: Built, session: SparkSession) -> E
     site = Site(built.sources, loaded.state_dir, session, loaded.resolve)
     table = wiring.table(site)
     partitions = recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
-    story = replace(story.named(wiring.sources()), partitions=partitions, table=story.table if table is None else table)
+    story = replace(story.named(wiring.sources()), partitions=partitions, table=table or {})
     return explained(story, StateDir(loaded.state_dir))
 
 

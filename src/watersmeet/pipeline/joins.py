@@ -45,7 +45,7 @@ class Join:
         table = self.wiring.table(site)
         inside = list(choices(self.wiring.operator, self.given, table=table, earlier=earlier_options(site.home)))
         with because([self.choice, *inside]):
-            return self.wiring.build(site, {**as_options(inside), **self.given})
+            return self.wiring.build(site, as_options(inside, self.given))
 
 
 def parse_join(value: Any) -> Join:

@@ -157,7 +157,7 @@ def join(
     else:
         inside = list(choices(choice.value, given))
     with because([choice, *inside]), _in_our_words([name for name in KINDS if name in facts.promises]):
-        return _call(choice.value, inputs, on, how, {**as_options(inside), **given, "state_dir": state_dir})
+        return _call(choice.value, inputs, on, how, {**as_options(inside, given), "state_dir": state_dir})
 
 
 def _constraints(unique: Any, clustered: Any, ordered: Any) -> list[Constraint | Mapping[str, Any]]:
