@@ -1,7 +1,8 @@
 """Watersmeet joins streams on Apache Spark.
 
 import watersmeet as wm
-joined = wm.progressive_join(left, right, on="order_id", state_dir="state/orders")
+joined = wm.join(left, right, on="order_id", state_dir="state/orders")
+print(wm.explain(joined))
 """
 
 from watersmeet.pipeline.jars import connector_settings
@@ -10,8 +11,11 @@ from watersmeet.release import __version__
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.spark import patterns
 from watersmeet.spark.control import end_input
+from watersmeet.spark.explaining import explain
 from watersmeet.spark.failure import error
+from watersmeet.spark.inputs import master
 from watersmeet.spark.inspect import read_metrics, read_state
+from watersmeet.spark.join import join
 from watersmeet.spark.key_facts import PunctuationRows
 from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
@@ -30,9 +34,12 @@ __all__ = [
     "connector_settings",
     "end_input",
     "error",
+    "explain",
     "explain_semi_stream_join",
     "explain_window_join",
+    "join",
     "local_session",
+    "master",
     "multiway_join",
     "patterns",
     "prepare_master",

@@ -132,7 +132,9 @@ def check(
 
 @app.command()
 def init(
-    operator: Annotated[str, typer.Argument(help="progressive, window, multiway, punctuated or semi-stream.")],
+    operator: Annotated[
+        str, typer.Argument(help="auto, progressive, window, multiway, punctuated or semi-stream.")
+    ] = "auto",
     into: Annotated[Path, typer.Option(help="The folder to write to.")] = Path(),
     origin: Annotated[
         str, typer.Option("--from", help="What the sources are: files, kafka, delta, iceberg.")

@@ -54,6 +54,10 @@ def main(remote: str, folder: Path) -> None:
             ).withWatermark("at", "1 hour"),
             inner,
         ),
+        "chosen": (
+            lambda at: wm.join(left, right, "k", state_dir=at, within="1 h", time=("at", "bt")).where("k > -1"),
+            inner,
+        ),
         "multiway": (lambda at: wm.multiway_join({"left": left, "right": right}, "k", state_dir=at), inner),
         "punctuated": (lambda at: wm.punctuated_join(left, right, "k", state_dir=at), inner),
         "semi_stream": (
@@ -63,6 +67,9 @@ def main(remote: str, folder: Path) -> None:
     }  # fmt: skip
     for name, (build, answer) in joins.items():
         joined = build(state(name))
+        told = wm.explain(joined)
+        assert told.story == wm.explain(state(name)).story, name
+        assert (told.choices[0].why == f"{told.story.who} was called") == (name != "chosen"), name
         run(joined, folder / name)
         found = rows_of(spark.read.parquet(str(folder / name / "out")).select(*answer.columns))
         assert found == rows_of(answer), name

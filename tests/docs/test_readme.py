@@ -23,6 +23,15 @@ def test_the_example_runs(spark: SparkSession) -> None:
     assert printed.getvalue().strip() == "500"
 
 
+def test_the_page_on_choosing_shows_what_is_printed(spark: SparkSession) -> None:
+    page = (ROOT / "docs" / "which-join.md").read_text()
+    example, shown = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()  # type: ignore[union-attr]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "which-join.md", "exec"), {})
+    assert printed.getvalue() == shown
+
+
 @pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in PAGES))
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):

@@ -23,7 +23,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 Calls = dict[str, dict[str, Any]]
 
 # Where any text or any value is right.
-FREE_TEXT = {"state_dir", "path", "app_name", "propagate"}
+FREE_TEXT = {"state_dir", "path", "app_name", "propagate", "table"}
 PATTERNS = {name: getattr(wm.patterns, name) for name in ("value", "at_most", "less_than", "at_least", "greater_than")}
 
 
@@ -48,6 +48,9 @@ def good(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Calls
     wm.prepare_master(table, "k", folder / "master")
     pair = {"left": left, "right": right, "on": "k"}
     return {
+        "join": {**pair, "state_dir": folder / "j"},
+        "explain": {"join": folder / "j"},
+        "master": {"table": folder / "master"},
         "progressive_join": {**pair, "state_dir": folder / "p"},
         "window_join": {**pair, "state_dir": folder / "w", "window": "1 min", "time": ("t", "u")},
         "multiway_join": {"inputs": [left, right], "on": "k", "state_dir": folder / "m"},

@@ -165,6 +165,16 @@ def test_verbose_shows_what_spark_prints(tmp_path: Path) -> None:
     assert "inputs: orders (left), payments (right)" in ended.stdout
 
 
+GROWS = "grows with the input: about 24 bytes a row, 2.1 GB a day at 1,000 rows/s"
+ADVICE = "say how long rows wait for each other (within), what the inputs promise (unique, clustered, ordered, ends)"
+WARNINGS = [
+    f"warning: nothing bounds the rows held of orders: {ADVICE}, or end payments (end_input)",
+    f"warning: nothing bounds the rows held of payments: {ADVICE}, or end orders (end_input)",
+    "cost",
+    "of a micro-batch: grows with its rows and their results, not with the rows held",
+]
+
+
 def explained(spark: SparkSession, file: Path, operator: str) -> list[str]:
     """The lines about the join."""
     lines = explain(load(file), spark).splitlines()
@@ -193,6 +203,12 @@ def test_explain_says_what_applies_in_units_and_with_the_sources_names(spark: Sp
         "combine_runs: 8 (default)",
         "random_page_cost: 10.0 (default)",
         "sequential_page_cost: 1.0 (default)",
+        "chosen",
+        "join: progressive, because operator was given",
+        "rows are held (at 1,000 rows/s, since no rates are known yet)",
+        f"orders: {GROWS}; in memory no more than 64.0 MB for all inputs, the rest on disk",
+        f"payments: {GROWS}; in memory no more than 64.0 MB for all inputs, the rest on disk",
+        *WARNINGS,
     ]
     file.write_text(re.sub("  memory: .*\n", "", file.read_text()))
     assert explained(spark, file, "progressive") == [
@@ -200,6 +216,12 @@ def test_explain_says_what_applies_in_units_and_with_the_sources_names(spark: Sp
         "partitions: 2, by the hash of the key order_id",
         "memory: unlimited (give memory to set a budget)",
         "policy: rpj (given, without effect here)",
+        "chosen",
+        "join: progressive, because operator was given",
+        "rows are held (at 1,000 rows/s, since no rates are known yet)",
+        f"orders: {GROWS}",
+        f"payments: {GROWS}",
+        *WARNINGS,
     ]
 
 
@@ -214,6 +236,22 @@ def test_explain_of_a_window_join_that_has_run(spark: SparkSession, tmp_path: Pa
         "impressions window",
         "clicks window",
     ]
+
+
+def test_a_pipeline_whose_join_is_chosen(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = init("auto", tmp_path, parts=2, rows=50)
+    before = explained(spark, file, "window")
+    assert "join: window, because within says how long the rows of each stream wait for each other" in before
+    assert any(line.startswith("impressions: until the time of clicks is 10 min past theirs") for line in before)
+    run(load(file), spark, display=make_display("plain", str))
+    printed = capsys.readouterr().out
+    assert "join: window, because within says how long" in printed
+    assert "algorithm: auto, because" in printed
+    after = explained(spark, file, "window")
+    assert any(line.startswith("impressions: 100 rows came, 0 are held") for line in after)
+    assert any(line.startswith("so far, ") and line.endswith("finished") for line in after)
 
 
 def add_files(folder: Path, source: str, *numbers: int) -> list[Path]:

@@ -52,7 +52,14 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
     if _has_columns(found, frames) and parts.join is not None and frames.keys() >= parts.sources.keys():
         with found.at(("join",)):
             joined = parts.join.build(
-                Site(frames, rehearsal or loaded.state_dir, session, loaded.resolve, rehearsal=rehearsal is not None)
+                Site(
+                    frames,
+                    rehearsal or loaded.state_dir,
+                    session,
+                    loaded.resolve,
+                    rehearsal=rehearsal is not None,
+                    real_state=loaded.state_dir,
+                )
             )
     if joined is not None and parts.result is not None:
         result = _columns(found, joined, parts.result, ("result",))

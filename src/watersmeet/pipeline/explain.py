@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from rich import filesize
 
-from watersmeet.pipeline.build import build
+from watersmeet.chooser.explanation import Explanation, explained
+from watersmeet.pipeline.build import Built, build
 from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.joins import Join
 from watersmeet.pipeline.models import Columns
 from watersmeet.pipeline.places import place_problems
 from watersmeet.pipeline.problems import PipelineError
-from watersmeet.pipeline.progress import format_duration
 from watersmeet.pipeline.reference import shown_value
-from watersmeet.pipeline.wiring import Site, row_bytes
+from watersmeet.pipeline.wiring import Site
+from watersmeet.plan.quantities import format_duration
+from watersmeet.spark.explaining import stories
+from watersmeet.spark.schema import row_bytes
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import read_join, recorded_partitions
@@ -44,10 +48,10 @@ def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
     """The plan as text, without secrets."""
     with tempfile.TemporaryDirectory(prefix="watersmeet-explain-") as scratch:
         built = build(loaded, session, rehearsal=f"{scratch}/state")
-        record = read_join(StateDir(f"{scratch}/state")) or {}
+        explanation = _explained(loaded, built, session)
     lines = [f"pipeline {loaded.pipeline.name}", ""]
     lines += _sources(loaded, built.sources)
-    lines += _join(loaded, record, session, built.sources)
+    lines += _join(loaded, built, explanation)
     lines += ["result", *_schema(built.result), *_columns(loaded.pipeline.result)]
     lines += ["", *_sink(loaded), *_state(loaded)]
     return loaded.secrets.redact("\n".join(lines))
@@ -78,34 +82,44 @@ def _schema(frame: DataFrame) -> Iterator[str]:
     yield f"  columns: {', '.join(f'{f.name} {f.dataType.simpleString()}' for f in frame.schema.fields)}"
 
 
-def _join(loaded: LoadedPipeline, record: dict[str, Any], session: SparkSession, frames: Frames) -> Iterator[str]:
-    join = loaded.pipeline.join
+def _explained(loaded: LoadedPipeline, built: Built, session: SparkSession) -> Explanation:
+    """What `wm.explain` says of the join, with the names of the sources and of its real state."""
+    wiring = loaded.pipeline.join.wiring
+    ((story, _),) = stories(built.joined)
+    site = Site(built.sources, loaded.state_dir, session, loaded.resolve)
+    table = wiring.table(site)
+    partitions = recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
+    story = replace(story.named(wiring.sources()), partitions=partitions, table=table or {})
+    return explained(story, StateDir(loaded.state_dir))
+
+
+def _join(loaded: LoadedPipeline, built: Built, explanation: Explanation) -> Iterator[str]:
+    join, frames = loaded.pipeline.join, built.sources
     yield f"join: {join.wiring.operator} ({join.wiring.SUMMARY})"
     sources = join.wiring.sources()
     yield f"  inputs: {', '.join(s if s == name else f'{s} ({name})' for name, s in sources.items())}"
-    partitions = recorded_partitions(StateDir(loaded.state_dir)) or int(record.get("partitions", 1))
+    partitions = explanation.story.partitions
     yield f"  partitions: {partitions}, by the hash of the key {_key(join.wiring)}"
     if join.memory is not None:
         share = filesize.decimal(join.memory // partitions)
         yield f"  memory: {filesize.decimal(join.memory)} in all, {share} for each partition"
         for source in sources.values():
-            width = row_bytes(frames[source])
+            width = row_bytes(frames[source].schema.fields)
             yield f"    would hold about {join.memory // width:,} rows of {source} alone, at about {width} bytes each"
     else:
         yield "  memory: unlimited (give memory to set a budget)"
-    yield from _options(join)
-    site = Site(frames, loaded.state_dir, session, loaded.resolve, rehearsal=True)
-    for line in join.wiring.estimates(join.options, site):
+    yield from _options(join, besides={one.what for one in explanation.choices})
+    for line in str(explanation).splitlines()[1:]:  # the first says what is above
         yield f"  {line}"
     yield ""
 
 
-def _options(join: Join) -> Iterator[str]:
+def _options(join: Join, besides: Set[str]) -> Iterator[str]:
     """Every option that has an effect here, and those that were given although they have none."""
     in_force = join.options.effective()
     fields = type(join.options).model_fields
     for name in join.wiring.option_names():
-        if name == "memory":  # printed before, with the partitions' shares
+        if name == "memory" or name in besides:  # printed elsewhere: with the partitions' shares, or with a reason
             continue
         if name in in_force:
             origin = "given" if name in join.given else "default"

@@ -7,7 +7,6 @@ Python function accepts, with the same checks. Adding a family is adding a class
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
@@ -17,7 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import watersmeet as wm
-from watersmeet.calibration.window import window_costs
 from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.pipeline.wiring import (
@@ -28,7 +26,6 @@ from watersmeet.pipeline.wiring import (
     Wiring,
     key_columns,
     python_keys,
-    row_bytes,
 )
 from watersmeet.plan.options import Options
 from watersmeet.progressive.options import ProgressiveOptions
@@ -36,8 +33,6 @@ from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.spark.schema import comparable_name
-from watersmeet.state.directory import StateDir
-from watersmeet.window.explain import explain_state
 from watersmeet.window.options import WindowOptions
 
 
@@ -101,14 +96,6 @@ class WindowWiring(PromisedWiring):
         times = options.time if isinstance(options, WindowOptions) else None
         for source, column in zip((self.left, self.right), times or (), strict=False):
             yield "time", source, column
-
-    def estimates(self, options: Options, site: Site) -> list[str]:
-        """The costs of keeping the windows one way or the other, from what was observed."""
-        explanation = explain_state(StateDir(site.state_dir), window_costs().for_sorted_arrivals())
-        if explanation is None:
-            return ["costs: known once it has run; wm.explain_window_join(rates=...) tells them for rates you expect"]
-        named = re.sub(r"\b(left|right)(?= window)", lambda side: self.sources()[side[0]], str(explanation))
-        return named.splitlines()
 
 
 class MultiwayWiring(PartitionedWiring):
@@ -246,24 +233,13 @@ class SemiStreamWiring(Wiring):
             **options,
         )
 
-    def estimates(self, options: Options, site: Site) -> list[str]:
-        """The service rate that the memory gives, by the size of the prepared table."""
-        assert isinstance(options, SemiStreamOptions)
-        table = MasterTable(site.resolve(self.master_path) if self.master_path else f"{site.state_dir}/master")
+    def table(self, site: Site) -> dict[str, Any] | None:
+        """Size and layout of the prepared table."""
+        table = MasterTable(site.resolve(self.master_path) if self.master_path else f"{site.home}/master")
         if not table.versions():
-            return [
-                "costs: known once the table is prepared; wm.explain_semi_stream_join(...) tells them for any sizes"
-            ]
-        version = table.latest()
-        rows = max(int(version["rows"]), 1)
-        explanation = wm.explain_semi_stream_join(
-            master_rows=rows,
-            master_row_bytes=max(int(version["nbytes"]) / rows, 1),
-            stream_row_bytes=row_bytes(site.frames[self.stream]),
-            memory=options.memory,
-            policy=options.policy,
-        )
-        return ["by the cost model, for keys with Zipf exponent 1:", *str(explanation).splitlines()]
+            return None
+        newest = table.latest()
+        return {**newest, "partitions": newest["table"]["partitions"]}
 
     def _empty(self, site: Site, master: str | DataFrame) -> str | DataFrame:
         """A table like the master, without rows: preparing it costs nothing, and no table learns of this join."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,26 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pyspark.sql import DataFrame
 
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.tuning import as_options, choices
+from watersmeet.errors import PlanError
+from watersmeet.pipeline.auto import AUTO, chosen, is_auto, known_keys, our_name
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.problems import nearest
 from watersmeet.pipeline.wiring import Site, Wiring
 from watersmeet.plan.options import WRITTEN, Options
+from watersmeet.spark.explaining import because
+from watersmeet.spark.join import KINDS, earlier_options
 
 
 @dataclass(frozen=True)
 class Join:
-    """A validated join: its wiring, all its options, and which of them were given."""
+    """A validated join: its wiring, all its options, which of them were given, and why it was chosen, if it was."""
 
     wiring: Wiring
     options: Options
     given: Mapping[str, Any]
+    choice: Choice | None = None
 
     @property
     def memory(self) -> int | None:
@@ -32,7 +39,13 @@ class Join:
 
     def build(self, site: Site) -> DataFrame:
         """The joined stream."""
-        return self.wiring.build(site, dict(self.given))
+        if self.choice is None:
+            with because([Choice("join", self.wiring.operator, "operator was given")]):
+                return self.wiring.build(site, dict(self.given))
+        table = self.wiring.table(site)
+        inside = list(choices(self.wiring.operator, self.given, table=table, earlier=earlier_options(site.home)))
+        with because([self.choice, *inside]):
+            return self.wiring.build(site, as_options(inside, self.given))
 
 
 def parse_join(value: Any) -> Join:
@@ -41,43 +54,80 @@ def parse_join(value: Any) -> Join:
         return value
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping with the operator, its inputs and its options")
-    family = _family(value.get("operator"))
+    choice = None
+    if is_auto(value):
+        try:
+            made, choice = chosen(value)
+        except PlanError as error:
+            message = f"expected {error.expected}, found {error.found}. {error.hint}"
+            raise failed([detail(message, (error.option,) if error.option and error.option in value else ())]) from None
+        known = known_keys(FAMILIES[choice.value])
+    else:
+        family = _family(value["operator"])
+        made, known = dict(value), [*family.model_fields, *family.option_names()]
+    return _parsed(value, made, known, choice)
+
+
+def _parsed(value: Mapping[str, Any], made: Mapping[str, Any], known: Sequence[str], choice: Choice | None) -> Join:
+    """The join `made` of what the file says; `known` are the keys that the file may have."""
+    family = FAMILIES[made["operator"]]
     names = family.option_names()
-    known = [*family.model_fields, *names]
-    given = {key: inner for key, inner in value.items() if key in names}
-    details = [detail(f"unknown key; {nearest(str(key), known)}", (key,)) for key in value if key not in known]
+    given = {key: inner for key, inner in made.items() if key in names}
+    details = [detail(f"unknown key; {_near(key, known, choice)}", (key,)) for key in value if key not in known]
     wiring = options = None
+    wrong: list[InitErrorDetails] = []
     try:
-        wiring = family.model_validate({key: inner for key, inner in value.items() if key in family.model_fields})
+        wiring = family.model_validate({key: inner for key, inner in made.items() if key in family.model_fields})
     except ValidationError as error:
-        details += _details(error)
+        wrong += _details(error)
     try:
         # Without a wiring what follows from it is unknown; the other options can be checked all the same.
         filled = wiring.filled_in() if wiring else {}
         options = family.OPTIONS.model_validate({**given, **filled}, context=WRITTEN)
     except ValidationError as error:
-        details += [one for one in _details(error) if wiring or set(one["loc"][:1]) & given.keys()]
+        wrong += [one for one in _details(error) if wiring or set(one["loc"][:1]) & given.keys()]
+    if choice is not None:
+        wrong = [_at_our_key(one, value) for one in wrong]
+        unused = [key for key in made if key in known and key not in family.model_fields and key not in names]
+        details += [detail(f"means nothing to the {choice.value} join, which fits the rest", (key,)) for key in unused]
+    details += wrong
     if details or wiring is None or options is None:
         raise failed(details)
-    return Join(wiring, options, given)
+    return Join(wiring, options, given, choice)
+
+
+def _near(key: Any, known: Sequence[str], choice: Choice | None) -> str:
+    """The key that is meant: also what the family of a join that is chosen would call it."""
+    meant = our_name(key)
+    return f"did you mean {meant!r}?" if choice is not None and meant != key else nearest(str(key), known)
+
+
+def _at_our_key(one: InitErrorDetails, value: Mapping[str, Any]) -> InitErrorDetails:
+    """A problem at the key that the file has for it."""
+    first, *rest = one["loc"] or ("",)
+    if first == "constraints":  # unique, clustered, ordered: whichever is there, in this order
+        return {**one, "loc": tuple(key for key in KINDS if key in value)[:1]}
+    return {**one, "loc": (our_name(first), *rest)} if one["loc"] else one
 
 
 def wiring_of(value: Any) -> Wiring | None:
     """The wiring alone, if that much of a join is right."""
-    family = FAMILIES.get(str(value.get("operator"))) if isinstance(value, Mapping) else None
-    if family is None:
+    if not isinstance(value, Mapping):
         return None
     try:
-        return family.model_validate({key: inner for key, inner in value.items() if key in family.model_fields})
-    except ValidationError:
+        made = chosen(value)[0] if is_auto(value) else value
+        family = FAMILIES.get(str(made.get("operator")))
+        if family is None:
+            return None
+        return family.model_validate({key: one for key, one in made.items() if key in family.model_fields})
+    except (ValidationError, PlanError):
         return None
 
 
 def _family(operator: Any) -> type[Wiring]:
-    if operator is None:
-        raise failed([detail(f"missing; known are {', '.join(FAMILIES)}", ("operator",))])
     if operator not in FAMILIES:
-        raise failed([detail(f"unknown operator {operator!r}; {nearest(str(operator), FAMILIES)}", ("operator",))])
+        known = [AUTO, *FAMILIES]
+        raise failed([detail(f"unknown operator {operator!r}; {nearest(str(operator), known)}", ("operator",))])
     return FAMILIES[operator]
 
 

@@ -238,14 +238,3 @@ def doing(phase: str, last: BatchRecord | None) -> str:
     stage = "arrival" if any(last.rows_in.values()) else "finish" if phase == "finishing" else "idle"
     kinds = [f"{kind} x{count}" if count > 1 else kind for kind, count in last.events.most_common(4)]
     return f"{stage}: {', '.join(kinds)}" if kinds else stage
-
-
-def format_duration(microseconds: int) -> str:
-    """A duration for people, in the largest unit that needs no fraction.
-
-    >>> format_duration(1_000_000), format_duration(600_000_000), format_duration(1_500), format_duration(0)
-    ('1 s', '10 min', '1500 us', '0 s')
-    """
-    units = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
-    unit = next(name for name, length in units.items() if microseconds % length == 0) if microseconds else "s"
-    return f"{microseconds // units[unit]} {unit}"

@@ -18,11 +18,12 @@ from pydantic.fields import FieldInfo
 from rich import filesize
 
 import watersmeet as wm
+from watersmeet.pipeline.auto import AUTO, AutoWiring
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.models import Columns, Config, Pipeline, SinkConfig, SourceConfig, TriggerConfig
-from watersmeet.pipeline.progress import format_duration
 from watersmeet.pipeline.wiring import Wiring
 from watersmeet.plan.options import Duration, Size
+from watersmeet.plan.quantities import format_duration
 
 HEAD = """# Pipeline reference
 
@@ -43,6 +44,13 @@ def reference() -> str:
     parts = [HEAD, "## The file\n", *_table(Pipeline)]
     for place, model in _SECTIONS.items():
         parts += [f"\n## {place}\n", f"{inspect.getdoc(model)}\n", *_table(model)]
+    parts += [
+        f"\n## join, operator: {AUTO}\n",
+        f"The default: {AutoWiring.SUMMARY}. See `wm.join` and [how it decides](which-join.md).\n",
+        *_table(AutoWiring),
+        "",
+        "Options: `memory`, and all of the join that is chosen, which are listed with it below.",
+    ]
     for operator, family in FAMILIES.items():
         parts += [
             f"\n## join, operator: {operator}\n",

@@ -38,6 +38,7 @@ from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.progress import ProgressTracker, Report, Snapshot
 from watersmeet.spark.control import declare_end, declared_ends
+from watersmeet.spark.explaining import stories
 from watersmeet.spark.failure import error as cause_of
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.wire import numbered
@@ -108,7 +109,10 @@ class Run:
         self.stop = stop
         self.inputs = self.pipeline.join.wiring.sources()
         check_sink(loaded)
-        self.frame: DataFrame = build(loaded, session).result
+        built = build(loaded, session)
+        self.frame: DataFrame = built.result
+        chosen = stories(built.joined)[-1:] if self.pipeline.join.choice is not None else []
+        self._choices = [one for story, _ in chosen for one in story.choices]
         self.names = InputNames(self.inputs)
         record_names(StateDir(loaded.state_dir), self.names)
         self._lags = Lags(loaded)
@@ -125,6 +129,8 @@ class Run:
     def outcome(self) -> Outcome:
         """Run to the end."""
         self._check_not_over()
+        for one in self._choices:
+            self.display.say(f"{one.what}: {one.value}, because {one.why}")
         finishing = self.pipeline.finish == "when_drained"
         trigger = self.pipeline.trigger
         if not finishing or self._ends_missing():

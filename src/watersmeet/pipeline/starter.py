@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.errors import StateDirError
+from watersmeet.pipeline.auto import AUTO
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.origins import sources_from
 
@@ -134,7 +135,8 @@ STARTERS: dict[str, Starter] = {
     ),
     "semi-stream": Starter(_semi_stream, "SELECT * FROM sales JOIN parts USING (part_id)"),
 }
-assert STARTERS.keys() == FAMILIES.keys()
+STARTERS = {AUTO: STARTERS["window"], **STARTERS}
+assert STARTERS.keys() == {AUTO, *FAMILIES}
 
 
 def init(

@@ -9,15 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 import watersmeet as wm
 from watersmeet.plan.options import Options
-
-_SIZES: dict[type[T.DataType], int] = {
-    T.NullType: 1, T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.FloatType: 4, T.DateType: 4,
-    T.YearMonthIntervalType: 4, T.StringType: 20, T.BinaryType: 100, T.CalendarIntervalType: 16, T.VariantType: 2048,
-}  # fmt: skip
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Keys = str | list[str] | list[Pair]
@@ -28,7 +22,7 @@ class Site:
     """Where a join is built: its streams and tables by source, its state, and how paths are to be read.
 
     In a rehearsal (`check`, `explain`) only columns and types matter: nothing may be computed, and nothing written
-    outside `state_dir`.
+    outside `state_dir`; `real_state` is then where the join would have its state.
     """
 
     frames: Mapping[str, DataFrame]
@@ -36,24 +30,12 @@ class Site:
     session: SparkSession
     resolve: Callable[[str], str]
     rehearsal: bool = False
+    real_state: str = ""
 
-
-def row_bytes(frame: DataFrame) -> int:
-    """About what a stored row takes: its columns by Spark's estimate, and the hash of its key."""
-    return sum(_default_size(field.dataType) for field in frame.schema.fields) + 8
-
-
-def _default_size(kind: T.DataType) -> int:
-    """Spark's estimate of a value's size, `DataType.defaultSize`, which only a classic session would tell."""
-    if isinstance(kind, T.StructType):
-        return sum(_default_size(field.dataType) for field in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return _default_size(kind.elementType)
-    if isinstance(kind, T.MapType):
-        return _default_size(kind.keyType) + _default_size(kind.valueType)
-    if isinstance(kind, T.DecimalType):
-        return 8 if kind.precision <= 18 else 16
-    return _SIZES.get(type(kind), 8)
+    @property
+    def home(self) -> str:
+        """Where the state of the join is, also in a rehearsal."""
+        return self.real_state or self.state_dir
 
 
 class Wiring(BaseModel):
@@ -94,9 +76,9 @@ class Wiring(BaseModel):
         """Values for internal options that have no default, good enough to check the others with."""
         return {}
 
-    def estimates(self, options: Options, site: Site) -> list[str]:
-        """What the operator's cost model says of this join."""
-        return []
+    def table(self, site: Site) -> dict[str, Any] | None:
+        """What is known of the table that the stream is joined with, if there is one and it is prepared."""
+        return None
 
     @classmethod
     def option_names(cls) -> list[str]:

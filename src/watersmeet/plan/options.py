@@ -167,8 +167,23 @@ Duration = Annotated[int, BeforeValidator(written_duration)]
 def known_names(function: Callable[P, R]) -> Callable[P, R]:
     """Make an unknown or missing keyword of a public function an `OptionError`: one that knows the nearest name, and
     what was given in the place of another parameter."""
+    return known_names_and()(function)
+
+
+def known_names_and(*more: str, renamed: Mapping[str, str] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """The same for a function that takes further keywords (`**options`) and knows which; `renamed` are names that
+    something has elsewhere, with the name that it has here."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        return _known(function, more, renamed or {})
+
+    return decorated
+
+
+def _known(function: Callable[P, R], more: Sequence[str], renamed: Mapping[str, str]) -> Callable[P, R]:
     parameters = inspect.signature(function).parameters
-    names = list(parameters)
+    own = [one.name for one in parameters.values() if one.kind is not one.VAR_KEYWORD]
+    names = [*own, *dict.fromkeys(name for name in more if name not in own)]
     needed = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
     places = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
 
@@ -184,7 +199,7 @@ def known_names(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
             if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
+                near = [renamed[name]] if name in renamed else difflib.get_close_matches(name, names, n=1)
                 raise OptionError(
                     function.__name__,
                     expected=f"one of the parameters {', '.join(names)}",

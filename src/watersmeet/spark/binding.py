@@ -13,14 +13,16 @@ How the rows travel is in `wire`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
@@ -28,8 +30,17 @@ from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.plan.options import Options
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
+from watersmeet.spark.explaining import function_name, reasons, tell
 from watersmeet.spark.markers import marker_stream
-from watersmeet.spark.schema import Source, arrow_type, check_streaming, common_key_types, find_column, quoted
+from watersmeet.spark.schema import (
+    Source,
+    arrow_type,
+    check_streaming,
+    common_key_types,
+    find_column,
+    quoted,
+    row_bytes,
+)
 from watersmeet.spark.session import default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.spark.ticks import silent, ticking
@@ -68,6 +79,7 @@ class Binding:
     times: EventTimes | None = field(default_factory=dict)  # how long rows are held back (see `event_time`)
     extra_output: list[tuple[T.StructField, str, str]] = field(default_factory=list)  # field, input, internal column
     key_types: list[T.DataType] | None = None  # by default those that the sources have in common
+    table: Mapping[str, Any] | None = None  # the size and the layout of a table that the stream is joined with
 
     def frame(self) -> DataFrame:
         """The streaming DataFrame of results."""
@@ -83,9 +95,11 @@ class Binding:
         self.options.check_plan(self.who, plan)
         register_join(self.who, directory, plan, succeeds=self.succeeds)
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
+        job = self._job(directory, plan, wire)
+        tell(job.join, self._story(plan, rows), directory)
         union = wire.union(self._control(spark, directory, wire), self._ticks(spark, wire))
         shuffled = union.repartitionById(plan.partitions, F.pmod(HASH, F.lit(plan.partitions)).cast("int"))
-        return self._results(shuffled, self._job(directory, plan, wire))
+        return self._results(shuffled, job)
 
     def _settle_watermarks(self) -> None:
         """Give the inputs, and the output, the watermarks that fit how long rows are held back."""
@@ -111,12 +125,40 @@ class Binding:
             required=[not f.nullable for f in self._fields()],
         )
 
+    def _story(self, plan: JoinPlan, rows: Sequence[Source]) -> Story:
+        """What `wm.explain` tells."""
+        said = {source.name for source in self.sources if source.kind == "punctuations" or source.marker is not None}
+        sides = [
+            Side(
+                source.name,
+                row_bytes(source.fields[i] for i in (*source.keys, *source.row_payload)),
+                source.name in said,
+            )
+            for source in rows
+        ]
+        keys = (
+            dict.fromkeys(source.fields[i].name for source, i in zip(rows, place, strict=True))
+            for place in zip(*(source.keys for source in rows), strict=True)
+        )
+        return Story(
+            who=self.who,
+            operator=plan.operator,
+            how=plan.how,
+            on=", ".join(" = ".join(names) for names in keys),
+            inputs=tuple(sides),
+            options={**plan.options, **plan.tuning},
+            partitions=plan.partitions,
+            choices=reasons(),
+            table=self.table or {},
+        )
+
     def _results(self, shuffled: DataFrame, job: Job) -> DataFrame:
         """The join itself, its results in the types of the inputs."""
         fields = self._fields()
         sent = [T.StructField(f.name, encoded_type(f.dataType), f.nullable, f.metadata) for f in fields]
         access = packed_access(job.state_dir, *self.places)
-        joined = shuffled.mapInArrow(task_function(job.to_json(), access), T.StructType(sent))
+        function = task_function(job.to_json(), access, function_name(job.join))
+        joined = shuffled.mapInArrow(function, T.StructType(sent))
         if sent == fields:
             return joined
         return joined.select(

@@ -1,4 +1,4 @@
-"""Logical plans of DataFrames, as far as watermarks are concerned, in a session of this process and in Spark Connect.
+"""Logical plans of DataFrames, as far as watermarks and our own joins go, in a session of this process and in Connect.
 
 classic   nodes are objects of the JVM, reached through py4j
 Connect   nodes are PySpark's own objects, from which it makes its messages to the server; what a view or a table
@@ -50,6 +50,14 @@ class Plans(ABC):
     def with_delays(self, new: NewDelay) -> DataFrame:
         """The DataFrame with other delays of its watermarks."""
 
+    @abstractmethod
+    def function(self, node: Node) -> str:
+        """The Python function of a node that is a `mapInArrow`, by its name or in a text that has it; else nothing."""
+
+    def functions(self) -> Iterator[str]:
+        """Those of all nodes, from the top down."""
+        yield from filter(None, map(self.function, self.nodes()))
+
     def nodes(self) -> Iterator[Node]:
         """All nodes."""
         pending = [self.root()]
@@ -100,6 +108,10 @@ class ClassicPlans(Plans):
         """Spark's own name."""
         return str(node.nodeName())
 
+    def function(self, node: Node) -> str:
+        """In the text of its expressions."""
+        return str(node.expressions()) if self.name(node).endswith("MapInArrow") else ""
+
     def is_streaming(self, node: Node) -> bool:
         """Spark knows."""
         return bool(node.isStreaming())
@@ -145,6 +157,10 @@ class ConnectPlans(Plans):
     def name(self, node: Node) -> str:
         """The name of its class."""
         return type(node).__name__
+
+    def function(self, node: Node) -> str:
+        """It is known by name."""
+        return str(node._function._function_name) if self.name(node) == "MapPartitions" else ""
 
     def is_streaming(self, node: Node) -> bool:
         """Sources say so; text in SQL may be anything."""

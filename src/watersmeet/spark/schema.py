@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,11 @@ _ATOMIC: dict[type[T.DataType], pa.DataType] = {
         [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
     ),
 }
+# Spark's estimate of a value's size where it is not 8 bytes.
+_SIZES: dict[type[T.DataType], int] = {
+    T.NullType: 1, T.BooleanType: 1, T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.FloatType: 4, T.DateType: 4,
+    T.YearMonthIntervalType: 4, T.StringType: 20, T.BinaryType: 100, T.CalendarIntervalType: 16, T.VariantType: 2048,
+}  # fmt: skip
 _INTEGRAL = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _KEYS = (
     *_INTEGRAL, T.BooleanType, T.FloatType, T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType,
@@ -239,3 +244,21 @@ def common_key_types(who: str, sources: Sequence[Source]) -> list[T.DataType]:
 
 def _plain_string(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, (T.VarcharType, T.CharType)) else kind
+
+
+def row_bytes(fields: Iterable[T.StructField]) -> int:
+    """About what a stored row takes: its columns by Spark's estimate, and the hash of its key."""
+    return sum(_default_size(field.dataType) for field in fields) + 8
+
+
+def _default_size(kind: T.DataType) -> int:
+    """Spark's estimate of a value's size, `DataType.defaultSize`, which only a classic session would tell."""
+    if isinstance(kind, T.StructType):
+        return sum(_default_size(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _default_size(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _default_size(kind.keyType) + _default_size(kind.valueType)
+    if isinstance(kind, T.DecimalType):
+        return 8 if kind.precision <= 18 else 16
+    return _SIZES.get(type(kind), 8)

@@ -95,7 +95,7 @@ def semi_stream_join(
     kind = checked_type(WHO, how)
     pairs, shared = key_pairs(WHO, on)
     state_dir = checked_path(WHO, "state_dir", state_dir)
-    _use_storage(stream, state_dir, master, storage_options, cache, cache_dir)
+    use_storages(stream, state_dir, master, storage_options, cache, cache_dir)
     home = StateDir(state_dir)
     table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
@@ -144,6 +144,7 @@ def semi_stream_join(
         partitions=description.partitions,
         tick=idle == "work",
         times=AT_ONCE if options.max_delay == 1 else {},
+        table={name: newest[name] for name in ("rows", "nbytes", "chunk_rows", "layout")},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
     ).frame()
     # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.
@@ -151,7 +152,7 @@ def semi_stream_join(
     return frame
 
 
-def _use_storage(
+def use_storages(
     stream: DataFrame,
     state_dir: str,
     master: str | os.PathLike[str] | DataFrame,

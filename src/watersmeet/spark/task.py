@@ -26,9 +26,9 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 OUTPUT_ROWS = 1 << 15
 
 
-def task_function(job: str, access: Packed) -> BatchFunction:
-    """The function for `mapInArrow`. It refers to nothing but builtins, so that it loads on any worker and can say what
-    is missing there."""
+def task_function(job: str, access: Packed, name: str = "run") -> BatchFunction:
+    """The function for `mapInArrow`, under the name that Spark's plans show. It refers to nothing but builtins, so that
+    it loads on any worker and can say what is missing there."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -49,6 +49,7 @@ def task_function(job: str, access: Packed) -> BatchFunction:
             raise failure from error
         yield from run_reported(job, batches, access)
 
+    run.__name__ = name
     return run
 
 

@@ -7,6 +7,7 @@ from tests.unit.pipeline.conftest import GOOD
 
 from watersmeet.pipeline.config import draft, from_dict, load
 from watersmeet.pipeline.families import FAMILIES
+from watersmeet.pipeline.joins import Join
 from watersmeet.pipeline.problems import PipelineError, dotted
 
 
@@ -34,7 +35,6 @@ def test_a_good_file(good: Path) -> None:
         ("  payments:\n", "  pay/ments:\n", 8, "only letters, digits"),
         ("    format: parquet\n    path: data/orders", "    path: data/orders", 3, "give either format"),
         ("operator: progressive", "operator: progresive", 13, "did you mean 'progressive'?"),
-        ("  operator: progressive\n", "", 12, "operator: missing"),
         ("  left: orders\n", "", 12, "join.left: missing"),
         ("  left: orders\n", "  left: order\n", 14, "did you mean 'orders'?"),
         ("  right: payments\n", "  right: orders\n", 8, "payments: is not used"),
@@ -136,6 +136,70 @@ def test_every_family_takes_its_options_and_refuses_others(operator: str) -> Non
     for hidden in FAMILIES[operator].OPTIONS.INTERNAL - set(FAMILIES[operator].model_fields):
         with pytest.raises(PipelineError, match="unknown key"):
             from_dict({**data, "join": {**join, hidden: 1}})
+
+
+# What a file says of the inputs, and the same with the operator that is chosen.
+CHOSEN: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "progressive": ({"left": "a", "right": "b", "memory": "1 GB"},) * 2,
+    "window": (
+        {"left": "a", "right": "b", "within": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
+        {"left": "a", "right": "b", "window": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
+    ),
+    "multiway": (
+        {"inputs": ["a", "b"], "within": "1 h", "time": "t"}, {"inputs": ["a", "b"], "window": "1 h", "time": "t"},
+    ),
+    "punctuated": (
+        {
+            "left": "a", "right": "b", "unique": "left", "clustered": {"input": "right", "sequence": "s"},
+            "ordered": ["left"], "ends": {"right": {"column": "is_end"}}, "how": "left",
+        },
+        {
+            "left": "a", "right": "b", "punctuations": {"right": {"column": "is_end"}}, "how": "left",
+            "constraints": [
+                {"kind": "one_to_many", "one": "left"}, {"kind": "clustered", "input": "right", "sequence": "s"},
+                {"kind": "ordered", "input": "left"},
+            ],
+        },
+    ),
+    "semi-stream": ({"left": "a", "master": "b", "max_delay": 2}, {"stream": "a", "master": "b", "max_delay": 2}),
+}  # fmt: skip
+
+
+def auto(**join: object) -> Join:
+    source = {"format": "parquet", "path": "x", "schema": "k long"}
+    data = {"name": "p", "sources": {"a": source, "b": source}, "sink": {"format": "noop"}, "join": {"on": "k", **join}}
+    return from_dict(data).pipeline.join
+
+
+@pytest.mark.parametrize("operator", FAMILIES)
+def test_without_an_operator_the_join_is_chosen(operator: str) -> None:
+    said, meant = CHOSEN[operator]
+    for given in ({}, {"operator": "auto"}):
+        join = auto(**said, **given)
+        explicit = auto(operator=operator, **meant)
+        assert (join.wiring, join.options, join.given) == (explicit.wiring, explicit.options, explicit.given)
+        assert join.choice is not None
+        assert join.choice.value == operator
+        assert explicit.choice is None
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"master": "b", "unique": "left"}, r"join\.unique: expected with a stream and a table no more than memory"),
+        ({"within": "soon"}, r"join\.within(\.0)?: .*'soon' is not a duration"),
+        ({"time": "t"}, r"join\.time: means nothing to the progressive join, which fits the rest"),
+        ({"window": "1 h"}, r"join\.window: unknown key; did you mean 'within'\?"),
+        ({"lateness": "1 s"}, r"join\.lateness: unknown key"),
+        ({"unique": "middle"}, r"join\.unique: "),
+        ({"within": "1 h", "operator": "atuo"}, r"join\.operator: unknown operator 'atuo'; did you mean 'auto'\?"),
+        ({"how": "sideways", "memry": 1}, r"join\.memry: unknown key; did you mean 'memory'\?"),
+        ({"master": "b"}, r"join\.right: means nothing to the semi-stream join"),
+    ],
+)
+def test_what_is_wrong_with_a_join_that_is_chosen(said: dict[str, object], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        auto(left="a", right="b", **said)
 
 
 def test_a_wrong_option_of_a_wrongly_wired_join_is_found_too() -> None:

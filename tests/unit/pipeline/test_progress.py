@@ -16,8 +16,8 @@ from watersmeet.pipeline.progress import (
     Report,
     Snapshot,
     doing,
-    format_duration,
 )
+from watersmeet.plan.quantities import format_duration
 from watersmeet.state.directory import StateDir
 from watersmeet.testing.arrivals import make_plan, random_script
 from watersmeet.testing.harness import run_stored

@@ -1,0 +1,157 @@
+"""A join in words: what was chosen and why, what bounds its state, when unmatched rows come, what it costs.
+
+Before it has run, from what is known when it is built; afterwards the same, beside what has happened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rich import filesize
+
+from watersmeet.chooser.bounds import ASSUMED_RATE, Bound, bounds
+from watersmeet.chooser.decide import Choice, listed
+from watersmeet.chooser.observed import Observed, observe
+from watersmeet.chooser.story import Story
+from watersmeet.chooser.unmatched import unmatched
+from watersmeet.semistream.explain import explain_semi_stream_join
+from watersmeet.state.directory import StateDir
+from watersmeet.window.batch_costs import KernelCosts
+from watersmeet.window.explain import explain_state
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What to expect of a join, and what has come of it; `str` gives it in words."""
+
+    story: Story
+    rates: Mapping[str, float]  # rows per second of the inputs for which they are known
+    origin: str  # of the rates
+    observed: Observed | None = None
+    costs: tuple[str, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What was chosen, with the reasons."""
+        return self.story.choices or (Choice("join", self.story.family, f"{self.story.who} was called"),)
+
+    @property
+    def bounds(self) -> list[Bound]:
+        """What bounds the rows held of each input."""
+        return bounds(self.story, self.rates)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What grows without a bound, or comes never."""
+        return [bound.warning for bound in self.bounds if bound.warning is not None]
+
+    @property
+    def unmatched(self) -> list[str]:
+        """When rows that match nothing are emitted."""
+        return list(unmatched(self.story))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        story = self.story
+        names = listed([side.label for side in story.inputs] + (["a table"] if story.table else []))
+        yield f"{story.family} join of {names} on {story.on}, how={story.how!r}, {story.partitions} partitions"
+        yield from _section("chosen", (f"{one.what}: {one.value}, because {one.why}" for one in self.choices))
+        yield from _section(f"rows are held ({self.origin})", (f"{one.input}: {one.text}" for one in self.bounds))
+        yield from (f"  warning: {text}" for text in self.warnings)
+        yield from _section("unmatched rows are emitted", self.unmatched)
+        yield from _section("cost", self.costs)
+        yield from _section(self._so_far(), self._comparison())
+
+    def _so_far(self) -> str:
+        if self.observed is None:
+            return "so far"
+        batches = f"{self.observed.batches:,} micro-batch{'es' if self.observed.batches != 1 else ''}"
+        return f"so far, {batches}{', finished' if self.observed.finished else ''}"
+
+    def _comparison(self) -> Iterator[str]:
+        seen = self.observed
+        if seen is None:
+            return
+        labels = {side.name: side.label for side in self.story.inputs}
+        for side, bound in zip(self.story.inputs, self.bounds, strict=True):
+            came, held, real = seen.rows_in[side.name], seen.held(side.name), seen.row_bytes(side.name)
+            expected = f", about {bound.rows:,.0f} expected" if bound.rows is not None and not seen.finished else ""
+            each = f", {real:.0f} bytes each ({side.row_bytes} expected)" if real is not None else ""
+            yield f"{side.label}: {came:,} rows came, {held:,} are held{expected}{each}"
+        memory = self.story.options.get("memory")
+        if memory is not None:
+            resident = sum(value for name, value in seen.newest.items() if name.startswith("resident_bytes."))
+            yield f"memory: {filesize.decimal(round(resident))} of {filesize.decimal(round(memory))}"
+        if "hit_share" in seen.newest:
+            yield f"cache: {100 * seen.newest['hit_share']:.1f} % of the rows of the newest micro-batch"
+        yield f"results: {seen.rows_out:,}"
+        for name, rows in seen.unmatched().items():
+            input, _, proof = name.partition(".")
+            yield f"unmatched: {rows:,} rows of {labels.get(input, input)} ({proof})"
+        rows = seen.rows_in.total()
+        if rows:
+            yield f"work: {seen.seconds:,.1f} s of tasks, {1e6 * seen.seconds / rows:,.1f} us a row"
+
+
+def explained(
+    story: Story,
+    directory: StateDir | None,
+    rates: Mapping[str, float] | None = None,
+    like: StateDir | None = None,
+) -> Explanation:
+    """A story with what its state says; rates are given, of this join so far, of another one, or unknown."""
+    seen = observe(directory) if directory is not None else None
+    found, origin = dict(rates or {}), "at the rates given"
+    for source, name in (
+        (seen, "at the rates so far"),
+        (observe(like) if like else None, "at the rates of an earlier run"),
+    ):
+        if not found and source is not None and (found := _rates(story, source)):
+            origin = name
+    if not found:
+        origin = f"at {ASSUMED_RATE:,.0f} rows/s, since no rates are known yet"
+    return Explanation(story, found, origin, seen, tuple(_costs(story, directory if seen else None)))
+
+
+def _rates(story: Story, seen: Observed) -> dict[str, float]:
+    """The rates that fill a window are those of the rows' own times, where they have any."""
+    by_time = story.options.get("window") is not None and story.options.get("time")
+    found = seen.density if by_time and seen.density else seen.rates
+    return {side.name: found[side.name] for side in story.inputs if side.name in found}
+
+
+def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
+    if story.family == "semi-stream" and story.table:
+        rows = max(int(story.table["rows"]), 1)
+        yield "by the cost model, for keys with Zipf exponent 1:"
+        yield from str(
+            explain_semi_stream_join(
+                master_rows=rows,
+                master_row_bytes=max(int(story.table["nbytes"]) / rows, 1),
+                stream_row_bytes=story.inputs[0].row_bytes,
+                memory=story.options["memory"],
+                policy=story.options["policy"],
+            )
+        ).splitlines()
+    elif story.operator == "window" and directory is not None:
+        costs = story.options.get("costs")
+        found = explain_state(directory, KernelCosts(**costs) if costs else KernelCosts())
+        labels = {side.name: side.label for side in story.inputs}
+        text = re.sub(r"\b(left|right)(?= window)", lambda side: labels[side[0]], str(found or ""))
+        yield from text.splitlines()
+    elif story.operator == "window":
+        yield "known once it has run; wm.explain_window_join(rates=...) tells it for rates you expect"
+    else:
+        yield "of a micro-batch: grows with its rows and their results, not with the rows held"
+
+
+def _section(title: str, lines: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[str]:
+    """A title and what is below it; nothing if there is nothing."""
+    for number, line in enumerate(lines):
+        if not number:
+            yield title
+        yield f"  {line}"

@@ -1,0 +1,98 @@
+"""What is known of a join when it is built: enough to explain it then, while it runs, and afterwards.
+
+A story is kept beside the state, in `explain.json`. It decides nothing: a join goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from watersmeet.chooser.decide import Choice
+from watersmeet.plan.metrics import FAMILIES
+from watersmeet.state.directory import StateDir, check_fields, seal, unseal
+
+STORY_FILE = "explain.json"
+
+# The family of each operator, as functions, pipelines and documentation name it.
+FAMILY = {operator: name.replace("_", "-") for name, operators in FAMILIES.items() for operator in operators}
+
+
+@dataclass(frozen=True)
+class Side:
+    """An input: its name, about how many bytes a stored row takes, whether it sends punctuations, and the name to show
+    for it, if that is another one."""
+
+    name: str
+    row_bytes: int
+    punctuated: bool = False
+    shown: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name to show."""
+        return self.shown or self.name
+
+
+@dataclass(frozen=True)
+class Story:
+    """A join as it was built."""
+
+    who: str
+    operator: str
+    how: str
+    on: str
+    inputs: tuple[Side, ...]
+    options: Mapping[str, Any]  # in JSON form, those that may change at a restart included
+    partitions: int
+    choices: tuple[Choice, ...] = ()
+    table: Mapping[str, Any] = field(default_factory=dict)  # rows, nbytes, chunk_rows and layout of a master table
+
+    @property
+    def family(self) -> str:
+        """The join by the name that pipelines have for it."""
+        return FAMILY[self.operator]
+
+    def other(self, side: Side) -> Side:
+        """The input that the rows of an input of two are joined with."""
+        (found,) = [one for one in self.inputs if one.name != side.name]
+        return found
+
+    def named(self, shown: Mapping[str, str]) -> Story:
+        """The same with other names to show for the inputs."""
+        return replace(self, inputs=tuple(replace(side, shown=shown.get(side.name, "")) for side in self.inputs))
+
+    def constraints(self, kind: str) -> list[Mapping[str, Any]]:
+        """The constraints of a kind."""
+        return [one for one in self.options.get("constraints") or () if one["kind"] == kind]
+
+
+def record_story(directory: StateDir, story: Story) -> None:
+    """Keep a story beside the state, if it is a new one."""
+    content = seal({"story": asdict(story)})
+    if directory.size(STORY_FILE) is None or directory.read(STORY_FILE) != content:
+        directory.publish(STORY_FILE, content)
+
+
+def recorded_story(directory: StateDir) -> Story | None:
+    """The story beside a state; None if there is none."""
+    if directory.size(STORY_FILE) is None:
+        return None
+    where = directory.path(STORY_FILE)
+    body = unseal(directory.read(STORY_FILE), where)
+    check_fields(body, where, "story")
+    raw = body["story"]
+    check_fields(raw, where, *Story.__dataclass_fields__)
+    return Story(
+        **{
+            **raw,
+            "inputs": tuple(Side(**side) for side in raw["inputs"]),
+            "choices": chosen(raw["choices"]),
+        }
+    )
+
+
+def chosen(raw: Sequence[Mapping[str, str]]) -> tuple[Choice, ...]:
+    """Choices from their JSON form."""
+    return tuple(Choice(**one) for one in raw)

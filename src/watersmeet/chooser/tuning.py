@@ -1,0 +1,111 @@
+"""What is chosen inside a join: its policy, its algorithm, its delay. An option that was given is never chosen.
+
+Most of these choices are made again and again while the join runs, by measured costs; what is said here is how. Those
+of a semi-stream join are made when it is built, by the size and the layout of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from watersmeet.chooser.decide import Choice
+from watersmeet.semistream.options import SemiStreamOptions
+
+# A micro-batch reads about this many chunks in each partition, so that a small table delays no row and a large one
+# does not hold up a batch (docs/semi_stream.md has what a chunk costs).
+CHUNKS_PER_BATCH = 10
+LONGEST_DELAY = int(SemiStreamOptions.model_fields["max_delay"].default)
+
+_AT_RUN_TIME = {
+    "progressive": Choice(
+        "policy",
+        "rpj",
+        "rows that are least likely to match, by the rates of both inputs, leave memory first",
+    ),
+    "window": Choice(
+        "algorithm",
+        "auto",
+        "each window is kept by hash or scanned, whichever this machine was measured to do faster; decided again after "
+        "every micro-batch",
+    ),
+    "multiway": Choice(
+        "driver",
+        "output_size",
+        "the input that is expected to give the most results goes first, by the selectivities seen so far",
+    ),
+}
+
+
+def choices(
+    family: str,
+    given: Mapping[str, Any],
+    *,
+    table: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
+) -> Iterator[Choice]:
+    """The choices inside a join of a family: for a semi-stream join by its prepared `table`, or as in an `earlier` run.
+
+    >>> [one.value for one in choices("window", {})]
+    ['auto']
+    >>> [one.why for one in choices("window", {"algorithm": "HN"})]
+    ['it was given']
+    """
+    if family == "semi-stream":
+        yield from _semi_stream(given, table, earlier or {})
+    elif family in _AT_RUN_TIME and _is_open(family, given):
+        usual = _AT_RUN_TIME[family]
+        is_given = usual.what in given
+        yield Choice(usual.what, str(given[usual.what]), "it was given") if is_given else usual
+
+
+def _is_open(family: str, given: Mapping[str, Any]) -> bool:
+    """Without a budget no row leaves memory; rows with promises are looked up by key, and so always kept by hash."""
+    if family == "window":
+        return not given.keys() & {"constraints", "punctuations"}
+    return family != "progressive" or "memory" in given
+
+
+def as_options(made: Iterable[Choice], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a join: what was chosen, and what was given, as it was given.
+
+    >>> as_options([Choice("policy", "ssbj", ""), Choice("max_delay", "3", "")], {"policy": "mesh"})
+    {'max_delay': 3, 'policy': 'mesh'}
+    """
+    chosen = [one for one in made if one.what not in given]
+    return {one.what: int(one.value) if one.what == "max_delay" else one.value for one in chosen} | dict(given)
+
+
+def _semi_stream(
+    given: Mapping[str, Any], table: Mapping[str, Any] | None, earlier: Mapping[str, Any]
+) -> Iterator[Choice]:
+    for what, choose in (("policy", _policy), ("max_delay", _max_delay)):
+        if what in given:
+            yield Choice(what, str(given[what]), "it was given")
+        elif what in earlier:
+            yield Choice(what, str(earlier[what]), "the join has run with it")
+        else:
+            yield choose(table)
+
+
+def _policy(table: Mapping[str, Any] | None) -> Choice:
+    if table is None or table["layout"] == "hash":
+        return Choice("policy", "aligned", "the table is in chunks by the hash of the key: a row waits for one chunk")
+    return Choice("policy", "ssbj", f"the table has the layout {table['layout']!r}: a key may be in any chunk")
+
+
+def _max_delay(table: Mapping[str, Any] | None) -> Choice:
+    """How many micro-batches a row may wait.
+
+    >>> table = {"rows": 3_000_000, "chunk_rows": 100_000, "partitions": 1}
+    >>> _max_delay(table).value, _max_delay({**table, "rows": 1_000}).value, _max_delay({**table, "rows": 10**9}).value
+    ('3', '1', '10')
+    """
+    if table is None:
+        return Choice("max_delay", str(LONGEST_DELAY), "the size of the table is known once it is prepared")
+    chunks = -(-int(table["rows"]) // (int(table["chunk_rows"]) * int(table["partitions"]))) or 1
+    delay = max(1, min(-(-chunks // CHUNKS_PER_BATCH), LONGEST_DELAY))
+    of = f"the table has about {chunks:,} chunk{'s' if chunks > 1 else ''} in each partition"
+    if delay == 1:
+        return Choice("max_delay", "1", f"{of}: all of it can be read in a micro-batch, so that no row waits")
+    return Choice("max_delay", str(delay), f"{of}: {-(-chunks // delay):,} of them are read in a micro-batch")

@@ -1,0 +1,154 @@
+"""`wm.explain`: a join in words, from its DataFrame or from its state directory.
+
+A DataFrame is a plan, and what is made of it by `select` or `withColumn` is another one. What stays is the Python
+function of the join: it has a name of its own, which is found in the plan wherever the join is, in a session of this
+process and in Spark Connect. The stories of the joins that this process has built are kept by that name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.explanation import Explanation, explained
+from watersmeet.chooser.story import Story, record_story, recorded_story
+from watersmeet.errors import OptionError
+from watersmeet.plan.options import checked_path, known_names
+from watersmeet.spark.plans import plans
+from watersmeet.spark.storage import find_storage
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import read_join
+
+WHO = "explain"
+KEPT = 1_000  # stories of the newest joins: some kilobytes each
+_NAME = re.compile(r"\bwatersmeet_([0-9a-f]{32})\b")
+
+_STORIES: dict[str, tuple[Story, str]] = {}  # by the id of a join: its story and its state directory
+_CHOICES: ContextVar[tuple[Choice, ...]] = ContextVar("choices", default=())
+
+
+@contextmanager
+def because(choices: Sequence[Choice]) -> Iterator[None]:
+    """The joins that are built inside were chosen for these reasons."""
+    token = _CHOICES.set(tuple(choices))
+    try:
+        yield
+    finally:
+        _CHOICES.reset(token)
+
+
+def reasons() -> tuple[Choice, ...]:
+    """Why the join that is being built was chosen; nothing if its function was called."""
+    return _CHOICES.get()
+
+
+def function_name(join: str) -> str:
+    """The name that the Python function of a join has in Spark's plans."""
+    return f"watersmeet_{join}"
+
+
+def tell(join: str, story: Story, directory: StateDir) -> None:
+    """Keep the story of a join that was built."""
+    _STORIES[join] = story, directory.place
+    while len(_STORIES) > KEPT:
+        del _STORIES[next(iter(_STORIES))]
+    record_story(directory, story)
+
+
+def stories(frame: DataFrame) -> list[tuple[Story, str]]:
+    """The joins in a DataFrame with their state directories, those whose results go into others first."""
+    found = [name for text in plans(frame).functions() for name in _NAME.findall(text)]
+    return [_STORIES[name] for name in reversed(dict.fromkeys(found)) if name in _STORIES]
+
+
+@known_names
+def explain(
+    join: DataFrame | str | os.PathLike[str],
+    *,
+    rates: Mapping[str, float] | None = None,
+    like: str | os.PathLike[str] | None = None,
+) -> Explanation:
+    """A join in words: what was chosen and why, what bounds its state, when unmatched rows come, what it costs.
+
+    Nothing is started. Of a join that has run it also says what has come of it: rows held beside rows expected.
+
+    Args:
+        join: The DataFrame that a join has returned, or one made from it; or a join's state directory.
+        rates: Rows per second that you expect, by input. By default those of the join so far; before it has run, those
+            of `like`, or 1,000.
+        like: The state directory of an earlier run with the same inputs, to take the rates from.
+
+    >>> import watersmeet as wm
+    >>> joined = wm.join(orders, payments, "order_id", state_dir="state/orders")  # doctest: +SKIP
+    >>> print(wm.explain(joined, rates={"left": 200, "right": 150}))  # doctest: +SKIP
+    """
+    story, place = _found(join)
+    directory = StateDir(place)
+    return explained(story, directory, _checked_rates(rates, story), _state_dir(like, "like"))
+
+
+def _found(join: Any) -> tuple[Story, str]:
+    if not isinstance(join, DataFrame):
+        directory = _state_dir(checked_path(WHO, "join", join), "join")
+        assert directory is not None
+        story = recorded_story(directory)
+        if story is None:
+            raise OptionError(
+                WHO,
+                expected="the state directory of a join that this release has built",
+                found=f"none of its reasons in {directory.uri}",
+                hint="Build the join again (it goes on with its state), or give its DataFrame.",
+                option="join",
+            )
+        return story, directory.place
+    there = stories(join)
+    if not there:
+        raise OptionError(
+            WHO,
+            expected="the DataFrame of a join, or one made from it",
+            found="a DataFrame without a join that this process has built",
+            hint="Give what wm.join has returned, or the join's state directory.",
+            option="join",
+        )
+    return there[-1]
+
+
+def _state_dir(place: str | os.PathLike[str] | None, option: str) -> StateDir | None:
+    if place is None:
+        return None
+    path = checked_path(WHO, option, place)
+    find_storage(WHO, path)
+    directory = StateDir(path)
+    if read_join(directory) is None:
+        raise OptionError(
+            WHO,
+            expected=f"{option} = the state directory of a join",
+            found=f"no join.json in {directory.uri}",
+            hint="Give the state_dir that the join was built with; build the join first.",
+            option=option,
+        )
+    return directory
+
+
+def _checked_rates(rates: Any, story: Story) -> dict[str, float]:
+    names = [side.name for side in story.inputs]
+    good = isinstance(rates, Mapping | None) and all(
+        name in names and isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < float("inf")
+        for name, rate in (rates or {}).items()
+    )
+    if not good:
+        raise OptionError(
+            WHO,
+            expected=f"rates = rows per second by input ({', '.join(names)})",
+            found=repr(rates),
+            hint=f"Write for example rates={{{names[0]!r}: 1000}}.",
+            option="rates",
+        )
+    return {name: float(rate) for name, rate in (rates or {}).items()}

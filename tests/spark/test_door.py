@@ -1,0 +1,300 @@
+"""`wm.join`: the join that is chosen gives the answer of Spark's batch join, costs no more, and explains itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.spark.feed import Feed, rows, run
+
+import watersmeet as wm
+from watersmeet.errors import NotStreamingError, OptionError, PlanError, StateMismatchError
+from watersmeet.spark.explaining import stories
+
+START = datetime(2026, 1, 1)
+
+
+class Trial:
+    """Two feeds and a state directory."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.state = spark, folder, folder / "state"
+        self.left = Feed(spark, folder / "l", "k long, a long, at timestamp")
+        self.right = Feed(spark, folder / "r", "k long, b string, bt timestamp, over boolean")
+        for part in range(2):
+            self.left.send(*({"k": 2 * i + part, "a": i, "at": START + timedelta(seconds=i)} for i in range(10)))
+            self.right.send(
+                *(
+                    {"k": 3 * i + part, "b": f"b{i}", "bt": START + timedelta(seconds=i), "over": False}
+                    for i in range(8)
+                )
+            )
+
+    @property
+    def inputs(self) -> tuple[DataFrame, DataFrame]:
+        return self.left.stream, self.right.stream.drop("over")
+
+    def answer(self, how: str = "inner", on: Any = "k") -> DataFrame:
+        return self.left.batch.join(self.right.batch.drop("over"), on, how)
+
+    def result(self, build: Callable[[], DataFrame], *ended: str) -> DataFrame:
+        """All results of a run, and of a restart after inputs have ended."""
+        joined = build()
+        run(joined, self.folder)
+        for name in ended:
+            wm.end_input(self.state, name)
+        if ended:
+            run(build(), self.folder)
+        return self.spark.read.schema(joined.schema).parquet(str(self.folder / "out"))
+
+
+@pytest.fixture
+def trial(spark: SparkSession, tmp_path: Path) -> Trial:
+    return Trial(spark, tmp_path)
+
+
+# What is said, the join that is chosen, and what its own function is told.
+SAID: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "nothing": ({}, "progressive", {}),
+    "memory": ({"memory": "256 KB", "page_rows": 16}, "progressive", {"memory": "256 KB", "page_rows": 16}),
+    "window": (
+        {"within": ("1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
+        "window",
+        {"window": ("1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
+    ),
+    "promises": (
+        {"unique": "left", "on_violation": "raise"},
+        "punctuated",
+        {"constraints": [wm.OneToMany(one="left")]},
+    ),
+    "all": (
+        {"within": "1 h", "time": ("at", "bt"), "unique": "left", "memory": "64 MB"},
+        "window",
+        {"window": "1 h", "time": ("at", "bt"), "constraints": [wm.OneToMany(one="left")], "memory": "64 MB"},
+    ),
+    "pinned": ({"operator": "punctuated"}, "punctuated", {}),
+}
+
+
+def told(joined: DataFrame) -> Any:
+    ((story, _),) = stories(joined)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("nothing", "inner"), ("nothing", "full"), ("memory", "left"), ("window", "right"), ("window", "left_semi"),
+        ("promises", "left_anti"), ("all", "left"), ("pinned", "full"),
+    ],
+)  # fmt: skip
+def test_the_join_that_is_chosen_gives_the_answer(trial: Trial, name: str, how: str) -> None:
+    said, family, _ = SAID[name]
+
+    def build() -> DataFrame:
+        return wm.join(*trial.inputs, "k", how, state_dir=trial.state, **said)
+
+    assert told(build()).family == family
+    assert rows(trial.result(build, "left", "right")) == rows(trial.answer(how))
+
+
+def plan_of(joined: DataFrame) -> str:
+    """The analysed plan without what is new in every plan: numbers of columns, the id of the join."""
+    text = joined._jdf.queryExecution().analyzed().toString()
+    return re.sub(r"watersmeet_\w+|#\d+L?|state-\w+|\[id=.*?\]|file:\S+", "", text)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_it_is_the_very_plan_of_the_function(trial: Trial, name: str) -> None:
+    """So that it costs nothing."""
+    said, family, options = SAID[name]
+    functions = {"progressive": wm.progressive_join, "window": wm.window_join, "punctuated": wm.punctuated_join}
+    chosen = wm.join(*trial.inputs, "k", "left", state_dir=trial.folder / "state-a", **said)
+    called = functions[family](*trial.inputs, "k", "left", state_dir=trial.folder / "state-b", **options)
+    assert plan_of(chosen) == plan_of(called)
+    ours, theirs = told(chosen), told(called)
+    assert ours.options == theirs.options
+    assert ours.choices
+    assert not theirs.choices
+
+
+def test_promises_of_every_sort(trial: Trial) -> None:
+    left, right = trial.left.stream, trial.right.stream
+    joined = wm.join(
+        left,
+        right,
+        "k",
+        "left",
+        state_dir=trial.state,
+        unique=["left", "right"],
+        clustered=wm.Clustered("left", sequence="a"),
+        ordered=["right"],
+        ends={"right": wm.PunctuationRows("over")},
+    )
+    options = told(joined).options["constraints"]
+    assert [(one["kind"], one.get("one") or one.get("input")) for one in options] == [
+        ("one_to_many", "left"), ("one_to_many", "right"), ("clustered", "left"), ("ordered", "right"),
+    ]  # fmt: skip
+    assert [side.punctuated for side in told(joined).inputs] == [False, True]
+    assert "over" not in joined.columns
+
+
+def test_a_table_as_right_input(trial: Trial) -> None:
+    table = trial.right.batch.select("k", "b")
+    wm.prepare_master(table, "k", trial.folder / "master", partitions=2)
+
+    def build() -> DataFrame:
+        return wm.join(trial.left.stream, wm.master(trial.folder / "master"), "k", "left", state_dir=trial.state)
+
+    found = rows(trial.result(build, "stream"))
+    assert found == rows(trial.left.batch.join(table, "k", "left"))
+    story = told(build())
+    assert {one.what: one.value for one in story.choices} == {
+        "join": "semi-stream", "policy": "aligned", "max_delay": "1"
+    }  # fmt: skip
+    assert story.choices[2].why == "the join has run with it"
+    assert story.table["rows"] == 16
+
+
+def test_a_table_in_order_of_arrival_needs_another_policy(trial: Trial) -> None:
+    wm.prepare_master(trial.right.batch.select("k", "b"), "k", trial.folder / "master", layout="arrival")
+    joined = wm.join(trial.left.stream, wm.master(trial.folder / "master"), "k", state_dir=trial.state)
+    assert told(joined).options["policy"] == "ssbj"
+
+
+def test_a_batch_data_frame_is_a_table(trial: Trial) -> None:
+    joined = wm.join(trial.left.stream, trial.right.batch.select("k", "b"), "k", state_dir=trial.state, max_delay=2)
+    assert told(joined).family == "semi-stream"
+    assert told(joined).options["max_delay"] == 2
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_list_of_streams(trial: Trial, named: bool) -> None:
+    third = trial.right.stream.select("k", F.col("b").alias("c"))
+    a, b = trial.left.stream.select("k", "a"), trial.right.stream.select("k", "b")
+    inputs: Any = {"a": a, "b": b, "c": third} if named else [a, b, third]
+
+    def build() -> DataFrame:
+        return wm.join(inputs, on="k", state_dir=trial.state)
+
+    batch = trial.right.batch
+    answer = trial.left.batch.select("k", "a").join(batch.select("k", "b"), "k")
+    assert rows(trial.result(build)) == rows(answer.join(batch.select("k", F.col("b").alias("c")), "k"))
+    assert [side.name for side in told(build()).inputs] == (
+        ["a", "b", "c"] if named else ["input_1", "input_2", "input_3"]
+    )
+
+
+def message(kind: type[PlanError], build: Callable[[], object]) -> tuple[str, str | None]:
+    with pytest.raises(kind) as caught:
+        build()
+    return str(caught.value), caught.value.option
+
+
+def test_what_does_not_fit_together(trial: Trial) -> None:
+    left, right = trial.inputs
+
+    def joined(*inputs: Any, **options: Any) -> Callable[[], DataFrame]:
+        return lambda: wm.join(*inputs, on="k", state_dir=trial.state, **options)
+
+    text, option = message(PlanError, joined([left, right], within="1 h", unique="left"))
+    assert text.startswith("join: expected with a list of streams with how='inner' no more than within and memory")
+    assert option == "unique"
+    text, option = message(PlanError, joined(left, wm.master("x"), within="1 h"))
+    assert option == "within"
+    text, option = message(OptionError, joined(left, right, lateness="1 s"))
+    assert text == (
+        "join: expected options of the progressive join, which fits these inputs, found lateness, an option of the "
+        "window and multiway join. Leave it out, or say what makes the other join the right one (docs/which-join.md)."
+    )
+    text, option = message(OptionError, joined(left, right, time="at"))
+    assert "found time, an option of the window and multiway join" in text
+    text, option = message(OptionError, joined(left, right, within="soon"))
+    assert text.startswith("join, window_join: expected a valid value for window")
+    assert text.endswith("(window_join calls it window, here it is within.)")
+    assert option == "within"
+    text, option = message(OptionError, joined(left, right, unique="middle"))
+    assert text == (
+        "join: expected unique = 'left', 'right' or both in a list, found 'middle'. Name the input, not the DataFrame."
+    )
+    text, option = message(OptionError, joined(left, trial.right.batch, max_delay="soon"))
+    assert text.startswith("join, semi_stream_join: expected a valid value for max_delay, found 'soon'")
+    text, option = message(OptionError, joined(left, right, window="1 h"))
+    assert text.endswith("found parameter 'window'. Did you mean 'within'?")
+    text, option = message(OptionError, joined([left, right], right))
+    assert text.startswith("join: expected all inputs in one list, and no right input, found a list of 2 and right=")
+    text, option = message(PlanError, joined(wm.master("x"), right))
+    assert text.startswith("join: expected the stream as left input, and the table as right one, found a table as left")
+    text, option = message(OptionError, joined(left))
+    assert text.startswith("join: expected right = a DataFrame, found None")
+    text, option = message(NotStreamingError, joined(trial.left.batch, right))
+    assert text.startswith("join, progressive_join: expected a streaming DataFrame as input 'left'")
+    text, option = message(OptionError, lambda: wm.join(left, right, "k", str(trial.state)))
+    assert text.endswith("in the place of how. Give state_dir by name.")
+
+
+def test_state_of_another_choice_is_refused(trial: Trial) -> None:
+    run(wm.join(*trial.inputs, "k", state_dir=trial.state), trial.folder)
+    with pytest.raises(StateMismatchError, match="operator was 'symmetric', is 'window'"):
+        wm.join(*trial.inputs, "k", state_dir=trial.state, within="1 h")
+    joined = wm.join(*trial.inputs, "k", state_dir=trial.state, memory="64 MB")  # a budget may come later
+    assert told(joined).operator == "rpj"
+
+
+def test_explain_before_it_starts_and_after_it_has_run(trial: Trial) -> None:
+    joined = wm.join(
+        *trial.inputs, "k", "left", state_dir=trial.state, within=("10 min", "0 s"), time=("at", "bt"), lateness="0 s"
+    )
+    before = wm.explain(joined, rates={"left": 2, "right": 1})
+    assert before.observed is None
+    assert "rows are held (at the rates given)" in str(before)
+    assert "left: until the time of right is 10 min past theirs: about 1,200 rows" in str(before)
+    run(joined, trial.folder)
+    after = wm.explain(joined)
+    assert after.observed is not None
+    assert after.observed.batches >= 2
+    assert re.search(
+        r"left: 20 rows came, 20 are held, about [\d,]+ expected, \d+ bytes each \(\d+ expected\)", str(after)
+    )
+    assert "so far, " in str(after)
+    assert "costs of this implementation, ms per micro-batch" in str(after)
+    assert str(wm.explain(trial.state)) == str(after), "the state directory tells the same"
+
+
+def test_explain_finds_the_join_in_what_is_made_of_it(trial: Trial) -> None:
+    joined = wm.join(*trial.inputs, "k", state_dir=trial.state)
+    made = joined.select("k", F.upper("b").alias("c")).where("k > 1").withColumn("d", F.lit(1))
+    assert str(wm.explain(made)) == str(wm.explain(joined))
+    other = trial.right.stream.select("k", F.col("b").alias("e"))
+    twice = wm.join(made, other, "k", state_dir=trial.folder / "second", memory="64 MB")
+    assert [story.operator for story, _ in stories(twice)] == ["symmetric", "rpj"]
+    assert "policy: rpj, because" in str(wm.explain(twice))
+
+
+def test_explain_takes_the_rates_of_another_run(trial: Trial) -> None:
+    run(wm.join(*trial.inputs, "k", state_dir=trial.state), trial.folder)
+    fresh = wm.join(*trial.inputs, "k", state_dir=trial.folder / "fresh")
+    explanation = wm.explain(fresh, like=trial.state)
+    assert explanation.origin == "at the rates of an earlier run"
+    assert set(explanation.rates) == {"left", "right"}
+    assert wm.explain(fresh).origin.startswith("at 1,000 rows/s")
+
+
+def test_explain_says_what_it_cannot_explain(trial: Trial) -> None:
+    text, option = message(OptionError, lambda: wm.explain(trial.left.stream))
+    assert text.startswith("explain: expected the DataFrame of a join, or one made from it, found a DataFrame without")
+    assert option == "join"
+    joined = wm.join(*trial.inputs, "k", state_dir=trial.state)
+    text, option = message(OptionError, lambda: wm.explain(joined, rates={"middle": 3}))
+    assert text.startswith("explain: expected rates = rows per second by input (left, right), found {'middle': 3}")
+    (trial.state / "explain.json").unlink()
+    text, option = message(OptionError, lambda: wm.explain(trial.state))
+    assert "found none of its reasons in" in text
+    text, option = message(PlanError, lambda: wm.explain(trial.folder))
+    assert "no join.json" in text

@@ -1,0 +1,257 @@
+"""What is said of a join: its bounds, its unmatched rows, its reasons; before and after it has run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watersmeet.chooser.bounds import bounds
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.explanation import explained
+from watersmeet.chooser.story import STORY_FILE, Side, Story, record_story, recorded_story
+from watersmeet.chooser.tuning import choices
+from watersmeet.chooser.unmatched import unmatched
+from watersmeet.errors import CorruptStateError
+from watersmeet.state.directory import StateDir
+
+MINUTE = 60_000_000
+LEFT, RIGHT = Side("left", 48), Side("right", 40)
+ENDS = "say how long rows wait for each other (within), what the inputs promise (unique, clustered, ordered, ends)"
+
+
+def story(operator: str, how: str = "inner", inputs: tuple[Side, ...] = (LEFT, RIGHT), **options: Any) -> Story:
+    return Story("join", operator, how, "k", inputs, options, 2)
+
+
+def window(how: str = "inner", **options: Any) -> Story:
+    usual = {"window": [30 * MINUTE, 0], "time": ["a", "b"], "lateness": 10_000_000}
+    return story("window", how, **{**usual, **options})
+
+
+def texts(made: Story, rates: dict[str, float] | None = None) -> list[str]:
+    return [bound.text for bound in bounds(made, rates or {})]
+
+
+def warnings(made: Story) -> list[str | None]:
+    return [bound.warning for bound in bounds(made, {})]
+
+
+def test_nothing_bounds_two_streams() -> None:
+    plain = story("symmetric")
+    assert texts(plain)[0] == "grows with the input: about 48 bytes a row, 4.1 GB a day at 1,000 rows/s"
+    assert texts(plain, {"right": 10.0})[1] == "grows with the input: about 40 bytes a row, 34.6 MB a day at 10 rows/s"
+    assert warnings(plain) == [
+        f"nothing bounds the rows held of left: {ENDS}, or end right (end_input)",
+        f"nothing bounds the rows held of right: {ENDS}, or end left (end_input)",
+    ]
+
+
+def test_a_budget_bounds_memory_alone() -> None:
+    limited = story("rpj", memory=256_000_000)
+    assert texts(limited)[0].endswith(
+        "4.1 GB a day at 1,000 rows/s; in memory no more than 256.0 MB for all inputs, the rest on disk"
+    )
+    assert all(warnings(limited))
+
+
+def test_semi_joins_keep_keys() -> None:
+    left, right = texts(story("symmetric", "left_semi"))
+    assert left.startswith("until they match: what never does grows with the input")
+    assert right.startswith("grows with its distinct keys: about 40 bytes")
+
+
+def test_a_window_bounds_each_side_by_the_other_clock() -> None:
+    assert texts(window()) == [
+        "until the time of right is 30 min past theirs, and 10 s for late rows: about 1,810,000 rows, 86.9 MB, at "
+        "1,000 rows/s",
+        "until the time of left is 0 s past theirs, and 10 s for late rows: about 10,000 rows, 400.0 kB, at 1,000 "
+        "rows/s",
+    ]
+    assert warnings(window()) == [None, None]
+    (arrival, _) = texts(window(time=None), {"left": 2.0})
+    assert arrival == "until the time of right is 30 min past theirs: about 3,600 rows, 172.8 kB, at 2 rows/s"
+
+
+def test_many_streams() -> None:
+    three = (Side("a", 48), Side("b", 48), Side("c", 48))
+    assert warnings(story("mjoin", inputs=three))[2] == (
+        "nothing bounds the rows held of c: give within (and time), or end the other inputs (end_input)"
+    )
+    assert list(unmatched(story("mjoin", inputs=three, optional=["c"]))) == [
+        "combinations without a row of c: only when that input has ended (end_input)"
+    ]
+    bounded = story("mjoin", inputs=three, window=MINUTE, lateness=0, optional=["b"])
+    assert list(unmatched(bounded)) == [
+        "combinations without a row of b: when its time is 1 min past theirs, or when it has ended (end_input)"
+    ]
+    assert (
+        texts(bounded)[0] == "until all other times are 1 min past theirs: about 60,000 rows, 2.9 MB, at 1,000 rows/s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("constraints", "punctuated", "left", "warned"),
+    [
+        ([], True, "they leave when right promises to send no more of their key (its punctuations)", False),
+        (
+            [{"kind": "clustered", "input": "right"}, {"kind": "ordered", "input": "right"}],
+            False,
+            "they leave when right promises to send no more of their key (the end of each cluster and the order of its "
+            "keys)",
+            False,
+        ),
+        (
+            [{"kind": "one_to_many", "one": "right"}],
+            True,
+            "they leave when they match, since a key is unique in right, or when right promises to send no more of "
+            "their key (its punctuations)",
+            False,
+        ),
+        (
+            [{"kind": "one_to_many", "one": "right"}],
+            False,
+            "they leave when they match, since a key is unique in right; what never does grows with the input: about "
+            "48 bytes a row, 4.1 GB a day at 1,000 rows/s",
+            True,
+        ),
+        # What the left input says of itself ends rows of the right one, not its own.
+        (
+            [{"kind": "clustered", "input": "left"}, {"kind": "one_to_many", "one": "left"}],
+            False,
+            "grows with the input: about 48 bytes a row, 4.1 GB a day at 1,000 rows/s",
+            True,
+        ),
+    ],
+)
+def test_promises_of_the_other_input(
+    constraints: list[dict[str, str]], punctuated: bool, left: str, warned: bool
+) -> None:
+    made = story("punctuated", inputs=(LEFT, replace(RIGHT, punctuated=punctuated)), constraints=constraints)
+    assert texts(made)[0] == left
+    assert (warnings(made)[0] is not None) == warned
+
+
+def test_a_window_and_promises() -> None:
+    promised = replace(
+        window("left", constraints=[{"kind": "one_to_many", "one": "right"}]),
+        operator="promised_window",
+        inputs=(LEFT, replace(RIGHT, punctuated=True)),
+    )
+    left, right = texts(promised)
+    assert left.endswith(
+        " rows/s; sooner, when they match, since a key is unique in right and when right promises to send no more of "
+        "their key (its punctuations)"
+    )
+    assert right.endswith("at 1,000 rows/s")
+    (when,) = unmatched(promised)
+    assert "for late rows, or when right has promised to send no more of their key, or when right has ended" in when
+    assert list(choices("window", {"constraints": []})) == [], "rows with promises are always kept by hash"
+
+
+def test_a_table_is_bounded_by_its_memory() -> None:
+    made = story("semi_stream", inputs=(Side("stream", 48),), max_delay=10, memory=64_000_000)
+    assert texts(made) == ["no longer than 10 micro-batches; rows that wait and the cache of the table share 64.0 MB"]
+    at_once = replace(made, options={**made.options, "max_delay": 1})
+    assert texts(at_once) == ["no row waits; the cache of the table has 64.0 MB"]
+    assert list(unmatched(replace(at_once, how="left"))) == ["stream: in their own micro-batch"]
+    assert list(unmatched(replace(made, how="left_anti"))) == ["stream: within 10 micro-batches"]
+
+
+def test_unmatched_rows_come_when_it_is_certain() -> None:
+    assert list(unmatched(story("symmetric"))) == []
+    assert list(unmatched(story("symmetric", "full"))) == [
+        "left: only when right has ended (end_input)",
+        "right: only when left has ended (end_input)",
+    ]
+    assert list(unmatched(story("symmetric", "left_semi"))) == ["left: a row is emitted once, at its first match"]
+    assert list(unmatched(window("left"))) == [
+        "left: when the time of right is 30 min past theirs, and 10 s for late rows, or when right has ended "
+        "(end_input); while right is silent its time stands still (idle_timeout would let it go on)"
+    ]
+    (late,) = unmatched(window("right", idle_timeout=MINUTE))
+    assert late.endswith("; once left is silent for 1 min, its time follows right's")
+    said = story("punctuated", "left", (LEFT, replace(RIGHT, punctuated=True)), constraints=[])
+    assert list(unmatched(said)) == [
+        "left: when right has promised to send no more of their key, or when right has ended (end_input)"
+    ]
+    unique = story("punctuated", "left", constraints=[{"kind": "one_to_many", "one": "right"}])
+    assert list(unmatched(unique)) == ["left: only when right has ended (end_input)"]
+
+
+def test_the_whole_text() -> None:
+    reason = Choice("join", "window", "within says how long rows wait")
+    made = replace(window("left"), choices=(reason,)).named({"left": "orders", "right": "payments"})
+    assert str(explained(made, None, {"left": 100.0, "right": 1.0})) == (
+        "window join of orders and payments on k, how='left', 2 partitions\n"
+        "chosen\n"
+        "  join: window, because within says how long rows wait\n"
+        "rows are held (at the rates given)\n"
+        "  orders: until the time of payments is 30 min past theirs, and 10 s for late rows: about 181,000 rows, "
+        "8.7 MB, at 100 rows/s\n"
+        "  payments: until the time of orders is 0 s past theirs, and 10 s for late rows: about 10 rows, 400 bytes, at "
+        "1 rows/s\n"
+        "unmatched rows are emitted\n"
+        "  orders: when the time of payments is 30 min past theirs, and 10 s for late rows, or when payments has ended "
+        "(end_input); while payments is silent its time stands still (idle_timeout would let it go on)\n"
+        "cost\n"
+        "  known once it has run; wm.explain_window_join(rates=...) tells it for rates you expect"
+    )
+
+
+def test_a_join_by_its_own_function_was_called() -> None:
+    text = str(explained(story("symmetric"), None))
+    assert "  join: progressive, because join was called" in text
+    assert "rows are held (at 1,000 rows/s, since no rates are known yet)" in text
+    assert "  warning: nothing bounds the rows held of left" in text
+
+
+def test_a_story_is_kept_beside_the_state(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    assert recorded_story(directory) is None
+    made = replace(window(), choices=(Choice("join", "window", "why"),), table={"rows": 3})
+    record_story(directory, made)
+    written = (tmp_path / STORY_FILE).stat().st_mtime_ns
+    record_story(directory, made)
+    assert (tmp_path / STORY_FILE).stat().st_mtime_ns == written, "the same story is not written again"
+    assert recorded_story(directory) == made
+    (tmp_path / STORY_FILE).write_bytes(b"{}\n{}\n")
+    with pytest.raises(CorruptStateError):
+        recorded_story(directory)
+
+
+TABLE = {"rows": 1_000_000, "chunk_rows": 100_000, "partitions": 2, "layout": "hash"}
+
+
+def test_choices_of_a_semi_stream_join() -> None:
+    def made(given: dict[str, Any], **known: Any) -> dict[str, tuple[str, str]]:
+        return {one.what: (one.value, one.why) for one in choices("semi-stream", given, **known)}
+
+    assert made({}, table=TABLE) == {
+        "policy": ("aligned", "the table is in chunks by the hash of the key: a row waits for one chunk"),
+        "max_delay": (
+            "1",
+            "the table has about 5 chunks in each partition: all of it can be read in a micro-batch, so that no row "
+            "waits",
+        ),
+    }
+    large = made({}, table={**TABLE, "rows": 40_000_000, "layout": "arrival"})
+    assert large["policy"][0] == "ssbj"
+    assert large["max_delay"] == (
+        "10", "the table has about 200 chunks in each partition: 20 of them are read in a micro-batch"
+    )  # fmt: skip
+    assert made({})["max_delay"] == ("10", "the size of the table is known once it is prepared")
+    assert made({"max_delay": 4}, table=TABLE)["max_delay"] == ("4", "it was given")
+    assert made({}, table=TABLE, earlier={"policy": "mesh", "max_delay": 7}) == {
+        "policy": ("mesh", "the join has run with it"),
+        "max_delay": ("7", "the join has run with it"),
+    }
+
+
+def test_choices_that_are_made_while_a_join_runs() -> None:
+    assert [(one.what, one.value) for one in choices("progressive", {"memory": "1 MB"})] == [("policy", "rpj")]
+    assert list(choices("progressive", {})) == [], "without a budget no policy decides anything"
+    assert [(one.what, one.value) for one in choices("multiway", {})] == [("driver", "output_size")]
+    assert list(choices("punctuated", {})) == []
