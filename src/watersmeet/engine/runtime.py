@@ -70,7 +70,6 @@ def run_batch(
         history=before.history,
         repeats=before.repeats,
         keys=keys.save(),
-        tuning=plan.tuning,
     )
     now = batch.time or int(time() * 1e6)
     store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates())

@@ -115,7 +115,6 @@ class Manifest:
     history: list[dict[str, Any]] = field(default_factory=list)
     repeats: int = 0  # batches whose second attempt differed from the first
     keys: dict[str, Any] = field(default_factory=dict)  # the most frequent ones, estimated: outside the digest
-    tuning: dict[str, Any] = field(default_factory=dict)  # of the plan, for whoever looks at the state
     digest: str = ""
     format: int = FORMAT
 

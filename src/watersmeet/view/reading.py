@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from watersmeet.errors import StateError
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
 from watersmeet.pipeline.report import find_state
+from watersmeet.plan.metrics import METRICS
+from watersmeet.state.description import recorded_inputs
 from watersmeet.state.identity import require_join
 
 BATCHES = 5_000  # the newest ones are read; a page shows no more
@@ -37,50 +41,80 @@ class Decision:
 
 
 class JoinReader(History):
-    """One join. Input names are those of the pipeline's sources where it has any."""
+    """One join. What is added up here is never gone through again: looking at a long run costs as much as at a short
+    one."""
 
     def __init__(self, where: str | os.PathLike[str], *, most: int = BATCHES) -> None:
         directory = find_state(where)
         super().__init__(directory, most)
         self.record = require_join(directory)
         self.names = recorded_names(directory)
+        self.complete: list[BatchRecord] = []  # batches that all partitions have committed, oldest first
         self.partitions: dict[int, PartitionTotals] = {}
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS)
+        self.counted: Counter[str] = Counter()  # counters over all batches read
+        self.newest_rows: dict[str, int] = {}  # when each input last had rows
+        self.restarts: list[BatchRecord] = []  # the first batches of later runs
 
     def take(self, partition: int, entry: dict[str, Any]) -> None:
-        """Add an entry up by partition, and keep its decisions."""
+        """Add an entry up, and keep its decisions."""
         totals = self.partitions.setdefault(partition, PartitionTotals())
         totals.results += entry["rows_out"]
         totals.rows.update(entry["rows_in"])
         totals.seconds += sum(entry["timings"].values())
         totals.newest = entry
+        time = entry["time"]
+        for name, rows in entry["rows_in"].items():
+            if rows:
+                self.newest_rows[name] = max(time, self.newest_rows.get(name, time))
+        for name, value in entry["counters"].items():
+            if (known := METRICS.get(name.partition(".")[0])) and known.kind == "counter":
+                self.counted[name] += int(value)
         for event in entry["events"]:
-            self.decisions.append(Decision(entry["batch"], entry["time"], partition, event))
+            self.decisions.append(Decision(entry["batch"], time, partition, event))
+        record = self.batches[entry["batch"]]
+        if record.partitions == int(self.record["partitions"]):
+            self._completed(record)
+
+    def _completed(self, record: BatchRecord) -> None:
+        before = self.complete[-1] if self.complete else None
+        if before is None or (before.run and record.run and record.run != before.run):
+            self.__dict__.pop("tuning", None)  # a restart may have other options
+            self.restarts += [] if before is None else [record]
+        self.complete.append(record)
 
     def refresh(self) -> list[BatchRecord]:
         """Read what is new. A pipeline may give its sources' names after the join was built."""
         if not self.batches:
             self.names = recorded_names(self.directory)
         news = super().refresh()
-        for number in sorted(self.batches)[: -self.most or None]:
-            del self.batches[number]
+        for record in self.complete[: -(self.most or BATCHES)]:
+            self.batches.pop(record.batch, None)
+        self.complete = self.complete[-(self.most or BATCHES) :]
         return news
 
     @property
-    def complete(self) -> list[BatchRecord]:
-        """The batches that all partitions have committed, oldest first."""
-        expected = int(self.record["partitions"])
-        return [self.batches[number] for number in sorted(self.batches) if self.batches[number].partitions >= expected]
+    def rows(self) -> Counter[str]:
+        """Rows that came, by input."""
+        return sum((part.rows for part in self.partitions.values()), Counter())
+
+    @property
+    def results(self) -> int:
+        """Results so far."""
+        return sum(part.results for part in self.partitions.values())
 
     @property
     def inputs(self) -> list[str]:
         """The inputs as the join calls them."""
         return list(self.record["identity"]["inputs"])
 
-    @property
+    @cached_property
     def tuning(self) -> dict[str, Any]:
-        """The options that may change at a restart, as they are now."""
-        return next((manifest.tuning for manifest in self.manifests.values()), {})
+        """The options that may change at a restart, as the join was last built with them; empty if nobody knows."""
+        try:
+            return recorded_inputs(self.directory).plan.tuning
+        except StateError:
+            return {}
 
     @property
     def budget(self) -> int | None:
