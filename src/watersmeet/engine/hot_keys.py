@@ -1,9 +1,9 @@
 """Which keys are frequent, and how many results a key has: estimates for people, from samples.
 
 Of each batch at most `SAMPLE` rows of an input, and of each table of results as many, are counted by key. The most
-frequent keys are added to those of the batches before, of which `KEEP` are kept: a key with a large share of the rows is
-certain to be among them, and its count is never too high by more than the sampling. Nothing that the join does depends
-on this, so it stands beside what a version's digest covers, like timings: the order of rows in a batch may show in it.
+frequent keys are added to those of the batches before, of which `KEEP` are kept: a key with a large share of the rows
+is among them, and its count is too high by no more than the sampling. Nothing that the join does depends on this, so it
+stands beside what a version's digest covers, like timings: the order of rows in a batch may show in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KeyWatch:
         self._rows = {spec.name: Frequent(saved.get(spec.name, {})) for spec in plan.inputs}
         self._results = Frequent(before.get("results", {}))
         self._columns = _key_columns(plan)
-        self._whole: list[pa.Table] = []  # keys of results that stood together, not counted yet
+        self._whole: list[pa.Table] = []  # keys of results, all of them,, not counted yet
         self._fan_outs: list[Counts] = []
         self._shares: dict[str, float] = {}
         self._largest = 0.0
@@ -73,25 +73,26 @@ class KeyWatch:
         if not self._columns or not table.num_rows:
             return
         stride = _stride(table.num_rows)
-        # Copies: a slice would keep the whole table in memory.
-        self._whole.append(_copied(table, self._columns, np.arange(min(table.num_rows, SAMPLE))))
+        # Copies: a slice would keep the whole table in memory. Results of a key stand together, so the first ones show
+        # how many a key has.
+        first = _copied(table, self._columns, np.arange(min(table.num_rows, SAMPLE)))
         if stride > 1:
             self._count_results(_copied(table, self._columns, np.arange(0, table.num_rows, stride)), stride)
+            self._fan_outs.append(self._count_results(first, 0))
+            return
+        self._whole.append(first)
         if sum(part.num_rows for part in self._whole) >= SAMPLE:
             self._count_whole()
 
     def _count_whole(self) -> None:
-        """Results that stand together: those of a key are, so these show how many a key has."""
         if self._whole:
-            keys = pa.concat_tables(self._whole)
-            sampled = any(part.num_rows == SAMPLE for part in self._whole)  # then they have been counted already
-            self._whole = []
-            self._fan_outs.append(self._count_results(keys, 0 if sampled else 1))
+            keys, self._whole = pa.concat_tables(self._whole), []
+            self._fan_outs.append(self._count_results(keys, 1))
 
     def _count_results(self, keys: pa.Table, weight: int) -> Counts:
         distinct, counts = _grouped(keys)
         self._largest = max(self._largest, float(counts.max()) * max(weight, 1))
-        if weight:
+        if weight:  # else they are in a sample as well
             top = _top(counts, keys.num_rows)
             self._results.add(zip(_texts(distinct.take(pa.array(top))), (counts[top] * weight).tolist(), strict=True))
             self._results.trim()

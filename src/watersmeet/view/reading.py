@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from watersmeet.errors import StateError
+from watersmeet.pipeline.failures import recorded_failures
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
 from watersmeet.pipeline.report import find_state
@@ -55,6 +56,7 @@ class JoinReader(History):
         self.counted: Counter[str] = Counter()  # counters over all batches read
         self.newest_rows: dict[str, int] = {}  # when each input last had rows
         self.restarts: list[BatchRecord] = []  # the first batches of later runs
+        self.failures: list[dict[str, Any]] = []  # of a pipeline's runs
 
     def take(self, partition: int, entry: dict[str, Any]) -> None:
         """Add an entry up, and keep its decisions."""
@@ -88,6 +90,8 @@ class JoinReader(History):
         if not self.batches:
             self.names = recorded_names(self.directory)
         news = super().refresh()
+        if not news or not self.complete[:-1]:  # a run that has failed brings no news
+            self.failures = recorded_failures(self.directory)
         for record in self.complete[: -(self.most or BATCHES)]:
             self.batches.pop(record.batch, None)
         self.complete = self.complete[-(self.most or BATCHES) :]

@@ -79,6 +79,7 @@ class Snapshot:
             "keys": keys,
             "troubles": troubles(self._facts(inputs, keys)),
             "restarts": self._restarts(),
+            "failures": join.failures,
             "series": self._series(self.batches[bisect_right(self.batches, after, key=lambda one: one.batch) :]),
             "decisions": self._decisions(after),
         }
@@ -125,7 +126,7 @@ class Snapshot:
             "ended": name in join.ended,
             "silent_seconds": max((self.until - last) / 1e6, 0.0),
             "silent_batches": sum(any(one.rows_in.values()) for one in since),
-            "backlog": self.live.get("backlog", {}).get(name),
+            "backlog": self.live.get("backlog", {}).get(shown),
             "late": join.counted[f"late.{name}"],
             "left": dict(left),
             "clock": max(clocks, default=None),
@@ -249,20 +250,24 @@ class Snapshot:
         names, inputs = self.join.names, self.join.inputs
         kinds = sorted({kind for one in batches for kind in one.events})
         reasons = sorted({name for one in batches for name in one.counters if name.startswith("left.")})
+
+        def gauges(name: str) -> list[int]:
+            return [int(one.counters.get(name, 0)) for one in batches]
+
         return {
             "batch": [one.batch for one in batches],
             "time": [one.time for one in batches],
             "seconds": [round(one.seconds, 5) for one in batches],
             "results": [one.rows_out for one in batches],
             "rows": {names[name]: [one.rows_in.get(name, 0) for one in batches] for name in inputs},
-            "held": {names[name]: [int(one.counters.get(f"held_rows.{name}", 0)) for one in batches] for name in inputs},
-            "late": {names[name]: [int(one.counters.get(f"late.{name}", 0)) for one in batches] for name in inputs},
+            "held": {names[name]: gauges(f"held_rows.{name}") for name in inputs},
+            "late": {names[name]: gauges(f"late.{name}") for name in inputs},
             "resident": [one.resident_bytes for one in batches],
             "spilled": [one.spilled_bytes for one in batches],
             "fan_out": [one.estimates.get("fan_out_p99") for one in batches],
             "waits": [one.counters.get("delay_p95") for one in batches],
             "events": {kind: [one.events.get(kind, 0) for one in batches] for kind in kinds},
-            "left": {names[name]: [int(one.counters.get(name, 0)) for one in batches] for name in reasons},
+            "left": {names[name]: gauges(name) for name in reasons},
         }
 
     def _decisions(self, after: int) -> list[dict[str, Any]]:
@@ -344,7 +349,14 @@ class Snapshot:
             unbounded=state["unbounded"],
             growth=state["growth"],
             full_in=state["full_in"],
+            failure=self._failure(),
         )
+
+    def _failure(self) -> str | None:
+        """Why the last run ended, if nothing has been done since."""
+        last = self.join.failures[-1] if self.join.failures else None
+        over = last is not None and last["time"] > self.newest.time and self.status != "finished"
+        return str(last["message"]) if last is not None and over else None
 
 
 def _by_share(item: tuple[str, float]) -> float:

@@ -79,11 +79,24 @@ class Facts:
     unbounded: bool = False
     growth: float = 0.0  # bytes per second
     full_in: float | None = None  # seconds
+    failure: str | None = None  # of the last run, if it has not gone on since
 
     @property
     def recent_rows(self) -> int:
         """Of all inputs."""
         return sum(one.recent_rows for one in self.inputs)
+
+
+def _failed(facts: Facts) -> Iterator[Trouble]:
+    if facts.failure is not None:
+        yield Trouble(
+            "failed",
+            "bad",
+            "The last run failed",
+            facts.failure,
+            "Starting it again goes on where it stopped.",
+            "overview",
+        )
 
 
 def _hot_key(facts: Facts) -> Iterator[Trouble]:
@@ -152,8 +165,9 @@ def _late(facts: Facts) -> Iterator[Trouble]:
         late = one.late + one.too_late
         if late >= 10 and late >= LATE_SHARE * one.recent_rows:
             lost = (
-                f"{number(one.too_late)} of them found nothing left to match." if one.too_late else "All were joined "
-                "with what is left."
+                f"{number(one.too_late)} of them found nothing left to match."
+                if one.too_late
+                else "All were joined with what is left."
             )
             yield Trouble(
                 f"late-{one.name}",
@@ -283,7 +297,7 @@ def _promises(facts: Facts) -> Iterator[Trouble]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Trouble]], ...] = (
-    _fan_out, _hot_key, _silent, _late, _budget, _growth, _skew, _promises, _slower, _null_keys,
+    _failed, _fan_out, _hot_key, _silent, _late, _budget, _growth, _skew, _promises, _slower, _null_keys,
 )  # fmt: skip
 _ORDER = {"bad": 0, "warning": 1, "note": 2}
 
