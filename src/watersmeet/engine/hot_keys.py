@@ -196,4 +196,4 @@ def key_text(values: Sequence[object]) -> str:
     ('7, a', '0x6162', 'xxxxx…e05fe6f5')
     """
     text = ", ".join("0x" + value.hex() if isinstance(value, bytes) else str(value) for value in values)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…{xxhash.xxh32_hexdigest(text)}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…{xxhash.xxh32_hexdigest(text.encode())}"

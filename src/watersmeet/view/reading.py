@@ -87,10 +87,11 @@ class JoinReader(History):
 
     def refresh(self) -> list[BatchRecord]:
         """Read what is new. A pipeline may give its sources' names after the join was built."""
-        if not self.batches:
+        begins = not self.batches
+        if begins:
             self.names = recorded_names(self.directory)
         news = super().refresh()
-        if not news or not self.complete[:-1]:  # a run that has failed brings no news
+        if begins or not news:  # a run that has failed brings no news
             self.failures = recorded_failures(self.directory)
         for record in self.complete[: -(self.most or BATCHES)]:
             self.batches.pop(record.batch, None)

@@ -222,7 +222,7 @@ class Snapshot:
             of_inputs = {
                 self.join.names[name]: min(counts[key] / max(seen[name], 1), 1.0) for name, counts in rows.items()
             }
-            came = sum(counts[key] for counts in rows.values())
+            fewest = min((counts[key] for counts in rows.values() if counts[key]), default=0)
             hot.append(
                 {
                     "key": key,
@@ -230,7 +230,7 @@ class Snapshot:
                     "shares": of_inputs,
                     "results": results[key],
                     "result_share": min(results[key] / max(all_results, 1), 1.0),
-                    "per_row": results[key] / came if came else None,
+                    "per_row": results[key] / fewest if fewest else None,
                 }
             )
         return {"hot": hot, "fan_out": self._fan_out()}

@@ -21,6 +21,7 @@ LATE_SHARE = 0.01
 ON_DISK = 0.5  # of the bytes held, under a budget
 NULL_SHARE = 0.05
 SKEW = 2.0  # the fullest partition over their mean
+SOON = 7 * 86400.0  # seconds until the disk is full
 SLOWER = 4.0  # the newest batches over the usual ones
 
 Level = Literal["bad", "warning", "note"]
@@ -49,7 +50,7 @@ class InputFacts:
     silent_batches: int = 0  # in which others had rows
     ended: bool = False
     late: int = 0  # recent
-    too_late: int = 0  # recent, of those: without any use
+    too_late: int = 0  # of those: without any use
     null_keys: int = 0
     shed: int = 0
     shrunk: int = 0
@@ -125,8 +126,8 @@ def _fan_out(facts: Facts) -> Iterator[Trouble]:
             "fan-out",
             "bad",
             f"Fan-out of {number(_rounded(each))}: key {key} multiplies",
-            f"Each row of key {key} gives about {number(_rounded(each))} results, {percent(share)} of all results. "
-            "A key that is frequent on both inputs multiplies.",
+            f"Each row of key {key}, on the input that has fewest of them, gives about {number(_rounded(each))} results; "
+            f"they are {percent(share)} of all results. A key that is frequent on more than one input multiplies.",
             "Filter the key, aggregate one input by key first, or bound the join with a window. multiway_join has "
             "max_results to stop before memory does.",
             "keys",
@@ -162,7 +163,7 @@ def _silent(facts: Facts) -> Iterator[Trouble]:
 
 def _late(facts: Facts) -> Iterator[Trouble]:
     for one in facts.inputs:
-        late = one.late + one.too_late
+        late = max(one.late, one.too_late)
         if late >= 10 and late >= LATE_SHARE * one.recent_rows:
             lost = (
                 f"{number(one.too_late)} of them found nothing left to match."
@@ -218,10 +219,10 @@ def _budget(facts: Facts) -> Iterator[Trouble]:
 
 
 def _growth(facts: Facts) -> Iterator[Trouble]:
-    if facts.running and facts.unbounded and facts.growth > 0 and facts.full_in is not None:
+    if facts.running and facts.unbounded and facts.full_in is not None and facts.full_in < SOON:
         yield Trouble(
             "growth",
-            "bad" if facts.full_in < 6 * 3600 else "note",
+            "bad" if facts.full_in < SOON / 14 else "warning",
             "Nothing bounds the state",
             f"It grows by {format_bytes(facts.growth * 3600)} per hour; at this rate the disk is full in "
             f"{seconds(facts.full_in)}.",
