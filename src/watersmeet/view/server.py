@@ -34,11 +34,11 @@ class PageServer:
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._socket.getsockname()[1]}/"
         config = uvicorn.Config(
-            make_site(board, token=self.token, framed=framed),
+            make_site(board, token=self.token, framed=framed, is_over=lambda: self._server.should_exit),
             log_level="warning",
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=3,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 import anyio
@@ -39,8 +39,11 @@ COOKIE = "watersmeet"
 HEARTBEAT = 5  # looks without news after which a page is told to look anyway: silence is news too
 
 
-def make_site(board: Board, *, token: str | None = None, framed: bool = False) -> ASGIApp:
-    """The application. With `framed` pages of this machine (a notebook) may show it in a frame."""
+def make_site(
+    board: Board, *, token: str | None = None, framed: bool = False, is_over: Callable[[], bool] = bool
+) -> ASGIApp:
+    """The application. With `framed` pages of this machine (a notebook) may show it in a frame. When `is_over`, those
+    who listen are sent away."""
 
     async def page(request: Request) -> Response:
         return Response(read_asset("index.html"), media_type="text/html; charset=utf-8")
@@ -70,7 +73,7 @@ def make_site(board: Board, *, token: str | None = None, framed: bool = False) -
 
     async def events(request: Request) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(_news(board), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(_news(board, is_over), media_type="text/event-stream", headers=headers)
 
     routes = [
         Route("/", page),
@@ -87,17 +90,19 @@ def _json(value: object) -> Response:
     return Response(as_json(value), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-async def _news(board: Board) -> AsyncIterator[str]:
+async def _news(board: Board, is_over: Callable[[], bool]) -> AsyncIterator[str]:
     """The newest batch of each join, whenever one has changed. State is read only while somebody listens."""
     before: dict[str, int] = {}
     silent = 0
-    while True:
+    while not is_over():
         now = {name: await run_sync(join.refresh) for name, join in board.joins.items()}
         silent += 1
         if now != before or silent >= HEARTBEAT:
             before, silent = now, 0
             yield f"data: {json.dumps(now)}\n\n"
-        await anyio.sleep(1.0)
+        for _ in range(5):
+            if not is_over():
+                await anyio.sleep(0.2)
 
 
 class Guarded:

@@ -133,7 +133,7 @@ class App {
     const ago = duration(Math.max(0, (join.now - join.newest_time) / 1e6));
     const kind = join.how === "inner" ? "" : `${join.how.replaceAll("_", " ")} `;
     const text = `${kind}${join.family.replaceAll("_", "-")} join (${join.operator}), ${join.partitions} partition${join.partitions === 1 ? "" : "s"}, batch ${number(join.newest_batch)} ${
-      join.status === "running" ? `${ago} ago` : `at ${clock(join.newest_time)}`}`;
+      join.status === "running" ? `was ${ago} ago` : `at ${clock(join.newest_time)}`}`;
     const shown = this.paused ? "paused" : join.phase && join.status === "running" ? join.phase : join.status;
     if (!join.problem) this.say(shown, join.status, text);
   }

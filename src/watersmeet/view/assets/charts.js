@@ -16,7 +16,8 @@ export function color(name) {
 // Amounts of batches as amounts per second, each for the time since the batch before.
 export function rates(series, amounts) {
   return amounts.map((amount, at) => {
-    const since = at ? (series.time[at] - series.time[at - 1]) / 1e6 : series.seconds[at];
+    const before = at || 1; // the first batch counts as long as the second
+    const since = before < amounts.length ? (series.time[before] - series.time[before - 1]) / 1e6 : series.seconds[at];
     return amount / Math.max(since, series.seconds[at], 0.001);
   });
 }
@@ -94,7 +95,7 @@ export class Lane {
     if (!this.axis) axes[0] = { show: false };
     this.plot = new window.uPlot({
       width, height: this.height + (this.axis ? 24 : 0), series: [{}, ...series], axes, legend: { show: false },
-      padding: [8, 8, this.axis ? 0 : 4, 0],
+      padding: [8, 22, this.axis ? 0 : 4, 0],
       scales: { x: { range: (_u, low, high) => (high - low < 1 ? [low - 1, high + 1] : [low, high]) },
         y: { range: (_u, _low, high) => [0, nice(Math.max(high ?? 0, this.level ?? 0))] } },
       cursor: { sync: { key: "lanes" }, drag: { x: false, y: false }, y: false, points: { size: 6 } },

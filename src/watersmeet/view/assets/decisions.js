@@ -3,7 +3,7 @@
 import { el, svg } from "./dom.js";
 import { clock, moment, number, plural } from "./format.js";
 
-const BINS = 160, SHOWN = 200, LENGTH = 1000, LANE = 34;
+const BINS = 160, SHOWN = 40, LENGTH = 1000, LANE = 34;
 
 const words = (kind) => kind.replaceAll("_", " ").replace(/^md /, "memory–disk ").replace(/^dd /, "disk–disk ");
 
@@ -69,14 +69,16 @@ export class Decisions {
     this.app = app;
     this.kinds = new Set();
     this.range = null;
+    this.most = SHOWN;
     this.drawn = el("div", {});
     this.filters = el("div", { class: "chips", role: "group", "aria-label": "Kinds of decisions" });
     this.count = el("p", { class: "hint", role: "status" });
     this.list = el("ol", { class: "decisions" });
+    this.more = el("button", { type: "button", class: "chip", onclick: () => { this.most *= 4; this.fill(true); } }, "Show more");
     this.seen = "";
     this.node = el("div", { class: "view" },
       el("section", { class: "card" }, el("h2", {}, "Timeline"), el("p", { class: "hint" }, "Decisions, and rows that left by reason. Click a bar to see what was decided there."), this.drawn),
-      el("section", { class: "card" }, el("h2", {}, "One by one"), this.filters, this.count, this.list));
+      el("section", { class: "card" }, el("h2", {}, "One by one"), this.filters, this.count, this.list, this.more));
   }
 
   render(join, at) {
@@ -101,9 +103,10 @@ export class Decisions {
       onclick: () => { this.kinds.has(kind) ? this.kinds.delete(kind) : this.kinds.add(kind); this.fill(true); } }, words(kind))),
     this.range || this.kinds.size ? el("button", { type: "button", class: "chip plain", onclick: () => { this.range = null; this.kinds.clear(); this.fill(true); } }, "Show all") : "");
     const wanted = decisions.filter((one) => (!this.kinds.size || this.kinds.has(one.kind)) && (!this.range || (one.batch >= this.range[0] && one.batch <= this.range[1])));
-    const newest = wanted.slice(-SHOWN).reverse();
-    this.count.textContent = wanted.length ? `${plural(wanted.length, "decision")}${wanted.length > SHOWN ? `, the newest ${SHOWN} of them here` : ""}${this.range ? `, ${this.range[0] === this.range[1] ? `batch ${this.range[0]}` : `batches ${this.range[0]} to ${this.range[1]}`}` : ""}`
+    const newest = wanted.slice(-this.most).reverse();
+    this.count.textContent = wanted.length ? `${plural(wanted.length, "decision")}${wanted.length > this.most ? `, the newest ${this.most} of them here` : ""}${this.range ? `, ${this.range[0] === this.range[1] ? `batch ${this.range[0]}` : `batches ${this.range[0]} to ${this.range[1]}`}` : ""}`
       : decisions.length ? "None of these among the newest decisions." : "No decision so far.";
+    this.more.hidden = wanted.length <= this.most;
     const open = new Set([...this.list.querySelectorAll("details[open]")].map((one) => one.dataset.id));
     this.list.replaceChildren(...newest.map((one) => {
       const id = `${one.batch}/${one.partition}/${one.sentence}`;

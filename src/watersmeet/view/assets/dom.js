@@ -23,6 +23,11 @@ export function svg(tag, attributes, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
+// A sentence in which what stands between backticks is code.
+export function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
+}
+
 // A number with its raw value beside it, for whoever reads the page by program.
 export function figure(name, value, text, tag = "span") {
   return el(tag, { class: "figure", "data-figure": name, "data-value": value ?? "" }, text);

@@ -1,7 +1,7 @@
 // The join drawn: inputs, partitions with what they hold, results. Bands are as wide as the flow.
 
 import { el, svg, table } from "./dom.js";
-import { bytes, duration, number, percent, short } from "./format.js";
+import { bytes, duration, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
 const WIDTH = 1000, MOST = 10;
@@ -36,24 +36,27 @@ function drawing(join) {
   const parts = chosen(join), inputs = join.inputs;
   const rows = inputs.map((one) => parts.reduce((sum, part) => sum + part.rows[one.name], 0));
   const allRows = rows.reduce((sum, count) => sum + count, 0), results = parts.reduce((sum, part) => sum + part.results, 0);
-  const step = Math.max(46, Math.min(84, 420 / parts.length)), height = Math.max(parts.length * step, 240) + 70;
-  const scale = 0.62 * (height - 90) / Math.max(allRows, 1);
+  const least = 30 + 11 * inputs.length, gap = 10;
+  const scale = (parts.length > 4 ? 340 : 240) / Math.max(allRows, 1);
+  const talls = parts.map((part) => Math.max(least, part.total * scale + 8));
+  const height = Math.max(talls.reduce((sum, tall) => sum + tall + gap, 40), 90 * inputs.length + allRows * scale * 0.4 + 40);
   const shrunk = Math.max(1, results / Math.max(allRows, 1));
   const scaleOut = scale / shrunk;
   const held = Math.max(1, ...parts.map((part) => inputs.reduce((sum, one) => sum + part.held[one.name].resident_bytes + part.held[one.name].spilled_bytes, 0)));
   const bands = [], boxes = [], texts = [];
-  const top = (height - parts.length * step + 30) / 2;
-  const centre = (at) => top + at * step + step / 2;
+  let reached = 30 + (height - 40 - talls.reduce((sum, tall) => sum + tall + gap, -gap)) / 2;
+  const centres = talls.map((tall) => { reached += tall + gap; return reached - gap - tall / 2; });
+  const centre = (at) => centres[at];
 
   // inputs, spread over the height
-  const gap = (height - 40) / inputs.length;
-  const startY = inputs.map((_, at) => 40 + gap * at + gap / 2 - (rows[at] * scale) / 2);
+  const room = (height - 40) / inputs.length;
+  const startY = inputs.map((_, at) => 30 + room * at + room / 2 - (rows[at] * scale) / 2);
   const used = inputs.map(() => 0);
   const partUsed = parts.map((part) => -(part.total * scale) / 2);
   inputs.forEach((one, at) => {
-    const y = 40 + gap * at + gap / 2;
-    boxes.push(svg("rect", { class: "node", x: LEFT.x, y: y - 31, width: LEFT.width, height: 62, rx: 10 }),
-      svg("rect", { fill: streamColor(at), x: LEFT.x, y: y - 31, width: 5, height: 62, rx: 2.5 }));
+    const y = 30 + room * at + room / 2, tall = Math.max(66, rows[at] * scale + 8);
+    boxes.push(svg("rect", { class: "node", x: LEFT.x, y: y - tall / 2, width: LEFT.width, height: tall, rx: 10 }),
+      svg("rect", { fill: streamColor(at), x: LEFT.x, y: y - tall / 2, width: 5, height: tall, rx: 2.5 }));
     texts.push(svg("text", { class: "name", x: LEFT.x + 18, y: y - 8 }, one.name.length > 17 ? `${one.name.slice(0, 16)}…` : one.name, svg("title", {}, one.name)),
       svg("text", { class: "fact", x: LEFT.x + 18, y: y + 10 }, `${short(one.rows)} rows`),
       svg("text", { class: "fact", x: LEFT.x + 18, y: y + 25 }, one.ended ? "ended" : `${short(one.rate)} rows/s`));
@@ -69,10 +72,11 @@ function drawing(join) {
   });
 
   // results
-  const middleY = height / 2 + 15;
+  const middleY = 30 + (height - 40) / 2;
   let out = middleY - (results * scaleOut) / 2;
-  boxes.push(svg("rect", { class: "node", x: RIGHT.x, y: middleY - 31, width: RIGHT.width, height: 62, rx: 10 }),
-    svg("rect", { fill: "var(--results)", x: RIGHT.x + RIGHT.width - 5, y: middleY - 31, width: 5, height: 62, rx: 2.5 }));
+  const tallOut = Math.max(66, results * scaleOut + 8);
+  boxes.push(svg("rect", { class: "node", x: RIGHT.x, y: middleY - tallOut / 2, width: RIGHT.width, height: tallOut, rx: 10 }),
+    svg("rect", { fill: "var(--results)", x: RIGHT.x + RIGHT.width - 5, y: middleY - tallOut / 2, width: 5, height: tallOut, rx: 2.5 }));
   texts.push(svg("text", { class: "name", x: RIGHT.x + 14, y: middleY - 8 }, "results"),
     svg("text", { class: "fact", x: RIGHT.x + 14, y: middleY + 10 }, `${short(results)} rows`),
     svg("text", { class: "fact", x: RIGHT.x + 14, y: middleY + 25 }, `${short(join.results.rate)} rows/s`));
@@ -86,23 +90,23 @@ function drawing(join) {
 
   // partitions, with what they hold
   parts.forEach((part, k) => {
-    const y = centre(k), tall = step - 10;
+    const y = centre(k), tall = talls[k], head = y - Math.min(tall, least) / 2; // what is written stands in the middle
     boxes.push(svg("rect", { class: "node", x: MIDDLE.x, y: y - tall / 2, width: MIDDLE.width, height: tall, rx: 8 }));
-    texts.push(svg("text", { class: "name", x: MIDDLE.x + 12, y: y - tall / 2 + 16 }, part.label),
-      svg("text", { class: "fact end", x: MIDDLE.x + MIDDLE.width - 12, y: y - tall / 2 + 16 }, `${percent(part.total / Math.max(allRows, 1))} of rows`));
-    const room = MIDDLE.width - 24, each = Math.min(9, (tall - 24) / inputs.length - 2);
+    texts.push(svg("text", { class: "name", x: MIDDLE.x + 12, y: head + 17 }, part.label),
+      svg("text", { class: "fact end", x: MIDDLE.x + MIDDLE.width - 12, y: head + 17 }, `${percent(part.total / Math.max(allRows, 1))} of rows`));
+    const wide = MIDDLE.width - 24, each = 8;
     inputs.forEach((one, at) => {
-      const there = part.held[one.name], barY = y - tall / 2 + 23 + at * (each + 2);
-      const memory = (there.resident_bytes / held) * room, disk = (there.spilled_bytes / held) * room;
+      const there = part.held[one.name], barY = head + 25 + at * (each + 3);
+      const memory = (there.resident_bytes / held) * wide, disk = (there.spilled_bytes / held) * wide;
       boxes.push(svg("g", {}, svg("title", {}, `${one.name}: ${number(there.rows)} rows held, ${bytes(there.resident_bytes)} in memory, ${bytes(there.spilled_bytes)} on disk`),
-        svg("rect", { class: "track", x: MIDDLE.x + 12, y: barY, width: room, height: each, rx: each / 2 }),
+        svg("rect", { class: "track", x: MIDDLE.x + 12, y: barY, width: wide, height: each, rx: each / 2 }),
         svg("rect", { fill: streamColor(at), x: MIDDLE.x + 12, y: barY, width: memory, height: each, rx: Math.min(each / 2, memory / 2) }),
         svg("rect", { class: "on-disk", fill: streamColor(at), x: MIDDLE.x + 12 + memory, y: barY, width: disk, height: each, rx: Math.min(each / 2, disk / 2) })));
     });
   });
   texts.push(svg("text", { class: "head", x: LEFT.x, y: 14 }, "Inputs"), svg("text", { class: "head", x: MIDDLE.x, y: 14 }, "Partitions and what they hold"),
     svg("text", { class: "head", x: RIGHT.x, y: 14 }, "Out"));
-  const words = `${inputs.map((one, at) => `${one.name} ${number(rows[at])} rows`).join(", ")} into ${join.partition_list.length} partitions, ${number(results)} results. The fullest partition has ${percent(Math.max(...parts.map((part) => part.total)) / Math.max(allRows, 1))} of the rows.`;
+  const words = `${inputs.map((one, at) => `${one.name} ${number(rows[at])} rows`).join(", ")} into ${plural(join.partition_list.length, "partition")}, ${number(results)} results. The fullest partition has ${percent(Math.max(...parts.map((part) => part.total)) / Math.max(allRows, 1))} of the rows.`;
   return { words, shrunk, node: svg("svg", { class: "flow", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": words }, bands, boxes, texts) };
 }
 

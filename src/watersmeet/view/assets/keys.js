@@ -4,21 +4,26 @@ import { el } from "./dom.js";
 import { moment, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
+const RARE = 0.001;
+
+// A key that is not among the most frequent ones was not counted: that is no zero.
 function share(value, css) {
+  if (!value) return el("span", { class: "quiet", title: "not among the most frequent" }, "–");
   return el("span", { class: "share" }, el("span", { class: "share-bar" }, el("span", { vars: { "--share": `${100 * value}%`, "--key": css } })), percent(value));
 }
 
 function hotKeys(join) {
-  if (!join.keys.hot.length) return el("p", { class: "calm" }, "No key stands out.");
+  const hottest = join.keys.hot.filter((hot) => Math.max(hot.result_share, ...Object.values(hot.shares)) >= RARE);
+  if (!hottest.length) return el("p", { class: "calm" }, "No key stands out.");
   const names = join.inputs.map((one) => one.name);
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Hot keys" }, el("table", { class: "keys" },
     el("caption", { class: "hidden" }, "The most frequent keys, with their shares of rows and results"),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Key"), names.map((name) => el("th", { scope: "col" }, `of ${name}`)), el("th", { scope: "col" }, "of results"), el("th", { scope: "col", class: "number" }, "results per row"))),
-    el("tbody", {}, join.keys.hot.map((hot) => el("tr", {},
+    el("tbody", {}, hottest.map((hot) => el("tr", {},
       el("th", { scope: "row" }, el("code", {}, hot.key)),
       names.map((name, at) => el("td", {}, share(hot.shares[name] ?? 0, streamColor(at)))),
       el("td", {}, share(hot.result_share, "var(--results)")),
-      el("td", { class: "number" }, hot.per_row === null ? "–" : short(hot.per_row)))))));
+      el("td", { class: "number" }, hot.results ? short(hot.per_row) : "–"))))));
 }
 
 function fanOut(join) {

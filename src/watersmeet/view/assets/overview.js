@@ -1,6 +1,6 @@
 // The first look: what is wrong, the golden signals, and how they went.
 
-import { el, figure, table } from "./dom.js";
+import { el, figure, prose, table } from "./dom.js";
 import { bytes, clock, duration, moment, number, percent, plural, short } from "./format.js";
 import { Lane, rates, streamColor } from "./charts.js";
 
@@ -13,8 +13,8 @@ export function troubleCards(troubles, address) {
     el("li", { class: `trouble ${one.level}`, "data-trouble": one.id },
       el("p", { class: "level" }, names[one.level]),
       el("h3", {}, one.title),
-      el("p", {}, one.sentence),
-      el("p", { class: "advice" }, one.advice, " ", one.view === "overview" ? null : el("a", { href: address({ view: one.view }) }, "Show")))));
+      el("p", {}, prose(one.sentence)),
+      el("p", { class: "advice" }, prose(one.advice), " ", one.view === "overview" ? null : el("a", { href: address({ view: one.view }) }, "Show")))));
 }
 
 function tile(label, main, ...rest) {
