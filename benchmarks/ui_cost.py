@@ -3,8 +3,8 @@
     python benchmarks/ui_cost.py [--rows 2000000] [--turns 7] [--batches 40]
 
 With: a process of its own serves the page (`watersmeet ui`) and a client does what a browser does, that is, listens to
-the events and asks for what is new after each. Browser and page run on the cores of the join, as they do on a laptop. The
-ratio is that of the medians of the steady rows per second, with over without; both orders take turns.
+the events and asks for what is new after each. Both run on the cores of the join, as they do on a laptop. The ratio is
+that of the medians of the steady rows per second, with over without; both orders take turns.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ def main() -> None:
                     speeds[name].append(measure(name, turn))
                 asked += visitor.asked
             h.console.print({name: round(values[-1]) for name, values in speeds.items()})
-    ratio = statistics.median(speeds["with"]) / statistics.median(speeds["without"])
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    ratio = medians["with"] / medians["without"]
     pairs = [a / b for a, b in zip(speeds["with"], speeds["without"], strict=True)]
     h.console.print(
-        f"with a page {statistics.median(speeds['with']):,.0f} rows/s, without {statistics.median(speeds['without']):,.0f}: "
+        f"with a page {medians['with']:,.0f} rows/s, without {medians['without']:,.0f}: "
         f"ratio {ratio:.3f} (pairs {min(pairs):.3f} to {max(pairs):.3f}); the page asked {asked} times"
     )
     assert asked, "nobody looked"

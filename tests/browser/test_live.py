@@ -32,8 +32,9 @@ class Played:
         self.folder = folder
         file = init("progressive", folder, parts=1, rows=1)
         text = file.read_text().replace("available_now: true ", "processing_time: 300 ms ")
-        text = text.replace("memory: 64 MB", "memory: 300 kB").replace("policy: rpj", "page_rows: 256\n  policy: rpj")
-        file.write_text(text + "drained_after: 1 hour\npartitions: 3\n" if "partitions" not in text else text)
+        text = text.replace("memory: 64 MB", "memory: 600 kB")
+        text = text.replace("policy: rpj", "page_rows: 256\n  partitions: 3\n  policy: rpj")
+        file.write_text(f"{text}drained_after: 1 hour\n")
         self.tables = STARTERS["progressive"].tables(PARTS, ROWS)
         for source in self.tables:
             for path in (folder / "progressive-data" / source).iterdir():

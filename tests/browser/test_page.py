@@ -71,9 +71,7 @@ def test_the_policy_stops_scripts_that_are_not_its_own(browser: Browser, tmp_pat
         page = browser.new_page()  # without the fixture: a complaint is what is wanted here
         page.goto(server.url)
         expect(page.locator(".tile").first).to_be_visible()
-        page.evaluate(
-            """() => { const s = document.createElement("script"); s.textContent = "window.hit = 1"; document.body.append(s); }"""
-        )
+        page.evaluate(INJECTED)
         assert page.evaluate("window.hit") is None
         refused = page.evaluate("fetch('https://example.org').then(() => 'went out', () => 'refused')")
         assert refused == "refused"
@@ -169,34 +167,49 @@ def test_the_saved_page_shows_the_same(page: Page, tmp_path: Path) -> None:
     expect(page.get_by_text("A saved page cannot ask the join.")).to_be_visible()
 
 
+# A script that did not come with the page.
+INJECTED = """() => {
+  const script = document.createElement("script");
+  script.textContent = "window.hit = 1";
+  document.body.append(script);
+}"""
 # Text whose contrast with what is behind it is below 4.5 (3 for large text), as far as plain colours tell.
 CONTRAST = """() => {
   const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
-  const light = ([r, g, b]) => { const f = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
-    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-  const behind = (node) => { for (; node; node = node.parentElement) { const c = parse(getComputedStyle(node).backgroundColor);
-    if (c.length && c[3] !== 0) return c; } return [255, 255, 255]; };
+  const linear = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = parse(getComputedStyle(node).backgroundColor);
+      if (found.length && found[3] !== 0) return found;
+    }
+    return [255, 255, 255];
+  };
   const bad = [];
   for (const node of document.querySelectorAll("body *")) {
     const own = [...node.childNodes].filter((child) => child.nodeType === 3 && child.textContent.trim());
     const box = node.getBoundingClientRect();
-    if (!own.length || box.width < 2 || box.height < 2 || node.closest("noscript, script, style, .hidden, .skip")) continue;
-    const style = getComputedStyle(node), svg = node instanceof SVGElement;
-    const a = light(parse(svg ? style.fill : style.color)), b = light(behind(node));
+    const apart = node.closest("noscript, script, style, .hidden, .skip");
+    if (!own.length || box.width < 2 || box.height < 2 || apart) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+    const a = light(parse(node instanceof SVGElement ? style.fill : style.color)), b = light(behind(node));
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && Number(style.fontWeight) >= 700);
-    if (ratio < (large ? 3 : 4.5)) bad.push(`${node.tagName}.${node.className} ${ratio.toFixed(2)}: ${own[0].textContent.trim().slice(0, 30)}`);
+    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) bad.push(`${node.tagName} ${ratio.toFixed(2)}: ${own[0].textContent.trim()}`);
   }
   return bad;
 }"""
-# Controls and pictures without a name, and controls that are too small to touch.
+# Controls and pictures without a name.
 NAMELESS = """() => {
   const bad = [];
-  for (const node of document.querySelectorAll("a, button, input, select, summary, [role=img], [role=region], svg[role], canvas")) {
+  const all = "a, button, input, select, summary, [role=img], [role=region], svg[role], canvas";
+  for (const node of document.querySelectorAll(all)) {
     if (node.closest("[hidden]")) continue;
-    const name = node.getAttribute("aria-label") || node.textContent.trim() || [...(node.labels || [])].map((one) => one.textContent.trim()).join("")
-      || (node.tagName === "CANVAS" && node.closest("[role=img][aria-label]") ? "drawn" : "");
-    if (!name) bad.push(node.outerHTML.slice(0, 80));
+    const labels = [...(node.labels || [])].map((one) => one.textContent.trim()).join("");
+    const drawn = node.tagName === "CANVAS" && node.closest("[role=img][aria-label]");
+    if (!(node.getAttribute("aria-label") || node.textContent.trim() || labels || drawn)) {
+      bad.push(node.outerHTML.slice(0, 80));
+    }
   }
   return bad;
 }"""

@@ -211,12 +211,10 @@ class Snapshot:
             found = manifest.keys.get("results", {"top": {}, "seen": 0})
             results.update(found["top"])
             all_results += found["seen"]
-        weight: Counter[str] = Counter()
+        weight: dict[str, float] = {key: count / max(all_results, 1) for key, count in results.items()}
         for name, counts in rows.items():
             for key, count in counts.items():
-                weight[key] = max(weight[key], count / max(seen[name], 1))
-        for key, count in results.items():
-            weight[key] = max(weight[key], count / max(all_results, 1))
+                weight[key] = max(weight.get(key, 0.0), count / max(seen[name], 1))
         hot = []
         for key, _ in sorted(weight.items(), key=lambda item: (-item[1], item[0]))[:TOP]:
             of_inputs = {

@@ -126,8 +126,8 @@ def _fan_out(facts: Facts) -> Iterator[Trouble]:
             "fan-out",
             "bad",
             f"Fan-out of {number(_rounded(each))}: key {key} multiplies",
-            f"Each row of key {key}, on the input that has fewest of them, gives about {number(_rounded(each))} results; "
-            f"they are {percent(share)} of all results. A key that is frequent on more than one input multiplies.",
+            f"Each row of key {key}, on the input that has fewest of them, gives about {number(_rounded(each))} "
+            f"results; they are {percent(share)} of all results. A key that is frequent on both inputs multiplies.",
             "Filter the key, aggregate one input by key first, or bound the join with a window. multiway_join has "
             "max_results to stop before memory does.",
             "keys",
@@ -315,5 +315,5 @@ def _rounded(value: float) -> float:
 
 
 def _round_up(size: float) -> float:
-    digits = 10 ** (len(str(int(size))) - 1)
+    digits = float(f"1e{len(str(int(size))) - 1}")
     return -(-size // digits) * digits
