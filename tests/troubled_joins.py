@@ -102,7 +102,7 @@ def silent_input(folder: Path) -> Path:
 def fan_out(folder: Path) -> Path:
     """Ten thousand payments of one key; every order of it has as many results."""
     batches: list[Mapping[str, Rows]] = [{"right": rows_of([42] * 1000 + _random(n, 200, 5000))} for n in range(10)]
-    batches += [{"left": rows_of([42] * 20 + _random(n, 2000, 5000))} for n in range(5)]
+    batches += [{"left": rows_of([42] * 20 + _random(n, 2000, 5000))} for n in range(8)]
     return run_join(folder, make_plan("symmetric"), batches)
 
 

@@ -1,9 +1,10 @@
 """Which keys are frequent, and how many results a key has: estimates for people, from samples.
 
-Of each batch at most `SAMPLE` rows of an input, and of each table of results as many, are counted by key. The most
-frequent keys are added to those of the batches before, of which `KEEP` are kept: a key with a large share of the rows
-is among them, and its count is too high by no more than the sampling. Nothing that the join does depends on this, so it
-stands beside what a version's digest covers, like timings: the order of rows in a batch may show in it.
+Of one in `EVERY` batches with rows, and of the first few, at most `SAMPLE` rows of an input and of each table of
+results are counted by key; that costs the join about one part in a hundred. The most frequent keys are added to those of the
+batches before, of which `KEEP` are kept: a key with a large share of the rows is among them, and its count is too high
+by no more than the sampling. Nothing that the join does depends on this, so it stands beside what a version's digest
+covers, like timings: the order of rows in a batch may show in it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from watersmeet.columns.arrow import Indices, hashes_of, key_name, key_names
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 
-SAMPLE = 1 << 14  # rows
-KEEP = 32  # keys
-RARE = 1000  # a key with less than one in so many rows of the sample is of no interest
+EVERY, FIRST = 16, 4  # batches with rows
+SAMPLE = 1 << 11  # rows
+KEEP = 24  # keys
+RARE = 400  # a key with less than one in so many rows of the sample is of no interest
+FEW = 16  # rows, among which a key may be frequent that is there once
 LONGEST = 60  # characters of a key that are kept
 
 Counts = npt.NDArray[np.int64]
@@ -32,7 +35,13 @@ Counts = npt.NDArray[np.int64]
 class KeyWatch:
     """The frequent keys of one partition: `save` after a batch gives what the next one begins with."""
 
-    def __init__(self, plan: JoinPlan, before: Mapping[str, Any]) -> None:
+    def __init__(self, plan: JoinPlan, before: Mapping[str, Any], batch: Batch) -> None:
+        self._before = before
+        number = before.get("batches", 0)  # with rows, so far
+        self._batches = number + (0 if batch.is_idle else 1)
+        self.is_watching = not batch.is_idle and (number < FIRST or number % EVERY == 0)
+        if not self.is_watching:
+            return
         saved = before.get("rows", {})
         self._rows = {spec.name: Frequent(saved.get(spec.name, {})) for spec in plan.inputs}
         self._results = Frequent(before.get("results", {}))
@@ -41,9 +50,6 @@ class KeyWatch:
         self._fan_outs: list[Counts] = []
         self._shares: dict[str, float] = {}
         self._largest = 0.0
-
-    def arrived(self, batch: Batch) -> None:
-        """Count the rows of a batch."""
         for name, table in batch.rows.items():
             table = _with_keys(table)
             if table.num_rows and name in self._rows:
@@ -69,6 +75,8 @@ class KeyWatch:
 
     def emitted(self, table: pa.Table) -> None:
         """Count the results in a table."""
+        if not self.is_watching:
+            return
         self._results.seen += table.num_rows
         if not self._columns or not table.num_rows:
             return
@@ -99,7 +107,9 @@ class KeyWatch:
         return counts
 
     def estimates(self) -> dict[str, float]:
-        """What the batch showed, by the names in `plan/metrics.py`."""
+        """What the batch showed, by the names in `plan/metrics.py`; nothing if it was not looked at."""
+        if not self.is_watching:
+            return {}
         self._count_whole()
         found = dict(self._shares)
         if self._fan_outs:
@@ -111,9 +121,11 @@ class KeyWatch:
 
     def save(self) -> dict[str, Any]:
         """The frequent keys so far, in JSON form."""
+        if not self.is_watching:
+            return {**self._before, "batches": self._batches}
         self._count_whole()
         rows = {name: keys.save() for name, keys in self._rows.items()}
-        return {"rows": rows, "results": self._results.save()}
+        return {"batches": self._batches, "rows": rows, "results": self._results.save()}
 
 
 class Frequent:
@@ -151,9 +163,10 @@ def _stride(rows: int) -> int:
 
 
 def _top(counts: Counts, rows: int) -> Indices:
-    """The places of the highest counts, without those of rare keys."""
-    top = np.argsort(-counts, kind="stable")[:KEEP]
-    return top[counts[top] * RARE >= rows].astype(np.int64)
+    """The places of the highest counts, without those of rare keys, and of keys that are there once among many."""
+    least = max(-(-rows // RARE), 1 if rows <= FEW else 2)
+    frequent = np.flatnonzero(counts >= least)
+    return frequent[np.argsort(-counts[frequent], kind="stable")[:KEEP]]
 
 
 def _key_columns(plan: JoinPlan) -> list[int]:

@@ -39,7 +39,7 @@ def run_batch(
     operator = build(plan, space)
     if before.version >= 0:
         resume(operator, store.state(before, run_id))
-    keys = KeyWatch(plan, before.keys)
+    keys = KeyWatch(plan, before.keys, batch)
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -58,7 +58,6 @@ def run_batch(
             yield from held
             held = []
     timings["join"] = joining
-    keys.arrived(batch)
 
     after = Manifest(
         version=batch.number,

@@ -336,7 +336,8 @@ into the cache, or collected for it.
 _ESTIMATES = """\
 ## Estimates
 
-The column `estimates` has gauges that come from samples of at most 16,384 rows, for people who look for trouble. A
+The column `estimates` has gauges for people who look for trouble. They come from samples of at most 2,048 rows of an
+input or results, in the first four batches with rows and in one of sixteen after them; other batches have none. A
 repeated batch may give others. The newest version of each partition also keeps its most frequent keys, of the rows of
 each input and of the results; the [page](ui.md) shows them.
 """
