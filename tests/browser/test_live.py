@@ -30,7 +30,7 @@ class Played:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        file = init("progressive", folder, parts=1, rows=1)
+        file = init("progressive", folder, parts=1, rows=10)
         text = file.read_text().replace("available_now: true ", "processing_time: 300 ms ")
         text = text.replace("memory: 64 MB", "memory: 600 kB")
         text = text.replace("policy: rpj", "page_rows: 256\n  partitions: 3\n  policy: rpj")
