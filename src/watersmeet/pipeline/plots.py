@@ -10,9 +10,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from rich.filesize import decimal
 
 from watersmeet.pipeline.history import BatchRecord
-from watersmeet.pipeline.progress import format_bytes
 from watersmeet.pipeline.report import state_rows
 from watersmeet.state.directory import StateDir
 
@@ -43,7 +43,7 @@ def plot_metrics(records: list[BatchRecord], title: str) -> Figure:
     _lane(axes[-1], "state", "held after the batch")
     resident, spilled = ([getattr(record, name) for record in records] for name in ("resident_bytes", "spilled_bytes"))
     axes[-1].stackplot(batches, resident, spilled, labels=["in memory", "on disk"], colors=[MEMORY, DISK])
-    axes[-1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
+    axes[-1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: decimal(int(value))))
     # Beside the title of the lane, where no curve is.
     axes[-1].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8, borderaxespad=0.1)
     axes[-1].set_xlabel("micro-batch", color=QUIET, fontsize=9)
@@ -81,7 +81,7 @@ def plot_state(directory: StateDir) -> Figure:
             bottom = {number: bottom[number] + heights[number] for number in partitions}
     axis.set_xticks(range(len(partitions)), [str(number) for number in partitions])
     axis.set_xlabel("partition", color=QUIET, fontsize=9)
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: decimal(int(value))))
     if rows:
         figure.legend(loc="outside lower center", ncols=min(4, 2 * len(names)), frameon=False, fontsize=9)
     return figure

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from watersmeet.pipeline.progress import format_bytes
+from rich.filesize import decimal
+
 from watersmeet.view.sentences import number, percent, seconds
 
 HOT_SHARE = 0.2  # of the rows of an input, or of the results
@@ -188,7 +189,7 @@ def _budget(facts: Facts) -> Iterator[Trouble]:
             "budget",
             "bad",
             "The budget is too small",
-            f"{number(facts.overloads)} of the newest batches did not fit into {format_bytes(facts.budget or 0)}: the "
+            f"{number(facts.overloads)} of the newest batches did not fit into {decimal(facts.budget or 0)}: the "
             "join reads more of the master table per batch to make room.",
             "Raise `memory`, or lower the rate of the stream (maxFilesPerTrigger, maxOffsetsPerTrigger).",
             "overview",
@@ -198,10 +199,10 @@ def _budget(facts: Facts) -> Iterator[Trouble]:
             "budget",
             "warning",
             "The budget is too small",
-            f"{percent(facts.spilled_bytes / total)} of the {format_bytes(total)} held lie on disk, and "
+            f"{percent(facts.spilled_bytes / total)} of the {decimal(total)} held lie on disk, and "
             f"{percent(facts.flushing_share)} of the newest batches flush rows: the budget is "
-            f"{format_bytes(facts.budget)}. Results of rows on disk come late, when no rows arrive or at the end.",
-            f"Raise `memory`: about {format_bytes(_round_up(total * 1.2))} would hold everything. It may be changed at "
+            f"{decimal(facts.budget)}. Results of rows on disk come late, when no rows arrive or at the end.",
+            f"Raise `memory`: about {decimal(_round_up(total * 1.2))} would hold everything. It may be changed at "
             "a restart.",
             "overview",
         )
@@ -224,7 +225,7 @@ def _growth(facts: Facts) -> Iterator[Trouble]:
             "growth",
             "bad" if facts.full_in < SOON / 14 else "warning",
             "Nothing bounds the state",
-            f"It grows by {format_bytes(facts.growth * 3600)} per hour; at this rate the disk is full in "
+            f"It grows by {decimal(int(facts.growth * 3600))} per hour; at this rate the disk is full in "
             f"{seconds(facts.full_in)}.",
             "Rows of an endless stream need an end: use window_join, promise what will not come (punctuated_join), or "
             "end the inputs.",
@@ -314,6 +315,6 @@ def _rounded(value: float) -> float:
     return float(f"{value:.2g}")
 
 
-def _round_up(size: float) -> float:
-    digits = float(f"1e{len(str(int(size))) - 1}")
-    return -(-size // digits) * digits
+def _round_up(size: float) -> int:
+    digits = int(f"1{'0' * (len(str(int(size))) - 1)}")
+    return int(-(-size // digits)) * digits
