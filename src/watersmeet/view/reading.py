@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from watersmeet.errors import StateError
+from watersmeet.errors import StateDirError, StateError
 from watersmeet.pipeline.failures import recorded_failures
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
@@ -118,7 +118,7 @@ class JoinReader(History):
         """The options that may change at a restart, as the join was last built with them; empty if nobody knows."""
         try:
             return recorded_inputs(self.directory).plan.tuning
-        except StateError:
+        except (StateError, StateDirError):  # an older state has no such record
             return {}
 
     @property

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 from tests.troubled_joins import healthy, rows_of, run_join
+from typer.testing import CliRunner
 
+from watersmeet.cli import app
 from watersmeet.errors import OptionError, StateDirError
 from watersmeet.testing.arrivals import make_plan
 from watersmeet.view.assets import ASSETS
@@ -151,6 +153,14 @@ def test_another_address_always_has_a_token(folder: Path) -> None:
 def test_a_directory_without_a_join_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StateDirError, match=r"no join\.json"):
         ui(tmp_path)
+
+
+def test_the_command_says_what_is_wrong_and_serves_nothing(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["ui", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "expected a join's state directory" in refused.stderr
+    refused = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert refused.exit_code == 2
 
 
 class _Query:
