@@ -15,12 +15,15 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import harness as h
+import psutil
 import stream_stream
 
 import watersmeet as wm
@@ -31,13 +34,14 @@ class Visitor(threading.Thread):
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
-        self.url, self.asked, self.batches = url, 0, 0
+        self.url, self.asked, self.batches, self.share = url, 0, 0, 0.0
         self.over = threading.Event()
 
     def run(self) -> None:
         """Listen and ask, until it is over."""
         after = -1
-        with urllib.request.urlopen(f"{self.url}api/events") as events:
+        # The server ends when the join has; whoever listens then hears the line break.
+        with suppress(OSError, HTTPException), urllib.request.urlopen(f"{self.url}api/events") as events:
             for line in events:
                 if self.over.is_set():
                     return
@@ -58,9 +62,12 @@ def shown(state: Path) -> Iterator[Visitor]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         visitor = Visitor(server.stdout.readline().strip())
+        process, began = psutil.Process(server.pid), time.monotonic()
+        before = sum(process.cpu_times()[:2])
         visitor.start()
         try:
             yield visitor
+            visitor.share = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)
         finally:
             visitor.over.set()
             server.terminate()
@@ -87,7 +94,7 @@ def main() -> None:
     stream_stream.BATCHES = arguments.batches
     spark = wm.local_session("ui_cost", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
     speeds: dict[str, list[float]] = {"without": [], "with": []}
-    asked = 0
+    asked, shares = 0, list[float]()
     with h.scratch() as folder:
         stream_stream.write_inputs(spark, folder, arguments.rows)
         batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
@@ -111,13 +118,15 @@ def main() -> None:
                 with shown(folder / f"{name}-{turn}" / "state") as visitor:
                     speeds[name].append(measure(name, turn))
                 asked += visitor.asked
+                shares.append(visitor.share)
             h.console.print({name: round(values[-1]) for name, values in speeds.items()})
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     ratio = medians["with"] / medians["without"]
     pairs = [a / b for a, b in zip(speeds["with"], speeds["without"], strict=True)]
     h.console.print(
         f"with a page {medians['with']:,.0f} rows/s, without {medians['without']:,.0f}: "
-        f"ratio {ratio:.3f} (pairs {min(pairs):.3f} to {max(pairs):.3f}); the page asked {asked} times"
+        f"ratio {ratio:.3f} (pairs {min(pairs):.3f} to {max(pairs):.3f}); the page asked {asked} times and took "
+        f"{100 * statistics.median(shares):.1f} % of a core"
     )
     assert asked, "nobody looked"
     h.save(

@@ -22,7 +22,7 @@ from tests.browser.conftest import save_picture
 from watersmeet.pipeline.starter import STARTERS, init, write_part
 
 PARTS, ROWS = 12, 3_000
-SOON = 60_000  # milliseconds
+SOON = 180_000  # milliseconds: Spark starts slowly on a busy machine
 
 
 class Played:
@@ -48,7 +48,7 @@ class Played:
         Thread(target=self._read, args=(self.process.stderr, lines), daemon=True).start()
         self.url = ""
         while not self.url:
-            found = re.search(r"in the browser: (http://127\.0\.0\.1:\d+/)", lines.get(timeout=120))
+            found = re.search(r"in the browser: (http://127\.0\.0\.1:\d+/)", lines.get(timeout=300))
             self.url = found[1] if found else ""
 
     def _read(self, stream: object, lines: Queue[str] | None) -> None:
@@ -72,7 +72,7 @@ class Played:
     def stop(self) -> None:
         """As Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
+        self.process.wait(180)
 
 
 @pytest.fixture(scope="module")
