@@ -124,7 +124,7 @@ export class Flow {
     this.picture.replaceChildren(
       el("p", { class: "hint" }, words),
       el("div", { class: "scroll wide", tabindex: "0", role: "region", "aria-label": "The join drawn" }, node),
-      el("p", { class: "legend" }, el("span", {}, el("i", { class: "solid" }), "in memory"), el("span", {}, el("i", { class: "hatched" }), "on disk"),
+      el("p", { class: "legend" }, el("span", {}, el("i", { class: "solid" }), "in memory"), el("span", {}, el("i", { class: "solid faint" }), "on disk"),
         el("span", {}, shrunk > 1 ? `Bands are as wide as the flow; results are drawn ${short(shrunk)} times thinner.` : "Bands are as wide as the flow.")));
     const names = join.inputs.map((one) => one.name);
     const all = join.partition_list.reduce((sum, part) => sum + names.reduce((inner, name) => inner + part.rows[name], 0), 0);

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { moment, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
-const RARE = 0.001;
+const RARE = 0.005;
 
 // A key that is not among the most frequent ones was not counted: that is no zero.
 function share(value, css) {
@@ -49,7 +49,7 @@ export class Keys {
       el("section", { class: "card" }, el("h2", {}, "Why is this row not out yet?"),
         el("p", { class: "hint" }, "Type a key: the rows held for it, since when, and what each waits for."),
         app.live ? this.form : el("p", {}, "A saved page cannot ask the join. Open it with ", el("code", {}, "watersmeet ui STATE_DIR"), "."), this.answer),
-      el("section", { class: "card" }, el("h2", {}, "Hot keys"), el("p", { class: "hint" }, "Approximate: the twenty most frequent keys, with their shares of all rows and results so far."), this.hot),
+      el("section", { class: "card" }, el("h2", {}, "Hot keys"), el("p", { class: "hint" }, "Approximate: up to twenty keys that stand out, with their shares of all rows and results so far, and the results of each of their rows on the input that has fewest."), this.hot),
       el("section", { class: "card" }, el("h2", {}, "Fan-out"), el("p", { class: "hint" }, "Results of one key in one batch, over the newest batches."), this.fan));
   }
 
@@ -94,7 +94,7 @@ export class Keys {
 
   since(row) {
     const s = this.join.series, at = s.batch.indexOf(row.batches[0]);
-    return at < 0 ? null : el("span", { class: "where" }, ` since ${moment(s.time[at])}`);
+    return at < 0 ? null : el("span", { class: "where" }, ` since ${moment(s.time[at])}${row.batches[0] === row.batches[1] ? "" : " or later"}`);
   }
 
   // Which input holds the others back.

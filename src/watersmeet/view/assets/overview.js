@@ -43,7 +43,7 @@ function resultTile(join) {
 function delayTile(join) {
   const { delay } = join, waits = delay.waits;
   const waiting = join.inputs.reduce((sum, one) => sum + one.waiting_rows, 0);
-  return tile("Delay", [duration(delay.batch_seconds), el("small", {}, " newest batch in the join")],
+  return tile("Delay", [duration(delay.batch_seconds), el("small", {}, " newest batch")],
     el("ul", { class: "facts" },
       el("li", {}, el("span", {}, "usual"), el("b", {}, duration(delay.median))),
       el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
@@ -114,7 +114,7 @@ export class Overview {
         curves: [{ label: one.name, color: streamColor(at), of: (s) => rates(s, s.rows[one.name]) }] })),
       new Lane({ title: "results", unit: "rows/s", format: short, onpick: pick,
         curves: [{ label: "results", color: "var(--results)", of: (s) => rates(s, s.results) }] }),
-      new Lane({ title: "batch in the join", unit: "seconds", format: duration, onpick: pick, step: false,
+      new Lane({ title: "time of a batch", unit: "seconds", format: duration, onpick: pick, step: false,
         curves: [{ label: "seconds", color: "var(--time)", of: (s) => s.seconds }] }),
       new Lane({ title: "state", unit: "bytes", format: bytes, onpick: pick, axis: true, height: 120, step: false,
         line: join.state.budget ? { label: "budget", of: () => this.app.join.state.budget } : null,
