@@ -206,7 +206,7 @@ def key_text(values: Sequence[object]) -> str:
     """A key as people read it; a long one is cut, and stays different from others that begin like it.
 
     >>> key_text((7, "a")), key_text((b"ab",)), key_text(("x" * 70,))[55:]
-    ('7, a', '0x6162', 'xxxxx…e05fe6f5')
+    ('7, a', '0x6162', 'xxxxx…0460f7fe')
     """
     text = ", ".join("0x" + value.hex() if isinstance(value, bytes) else str(value) for value in values)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…{xxhash.xxh32_hexdigest(text.encode())}"
