@@ -69,6 +69,11 @@ test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each
 test-connectors: .venvs/$(CONNECTORS)/.setup-done ## Run the tests with Kafka, Delta, Iceberg and Avro (fetches about 150 MB once)
 	@JAVA_HOME="$$(cat .venvs/$(CONNECTORS)/java_home)" .venvs/$(CONNECTORS)/bin/python -m pytest tests/connectors $(ARGS)
 
+.PHONY: test-browser
+test-browser: $(STAMP) ## Run the tests of the page in a real browser (installs Chromium if there is none)
+	@scripts/ensure_browser.sh $(VENV)/browser
+	@$(SPARK) BROWSER="$$(cat $(VENV)/browser)" $(BIN)/python -m pytest tests/browser $(ARGS)
+
 .PHONY: soak
 soak: $(STAMP) ## Many more fault schedules per operator (SEEDS=100000), and KILLS=25 real kills in inner and outer joins of every family
 	@$(BIN)/python -m tests.faults.simulation --seeds $(or $(SEEDS),100000)

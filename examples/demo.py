@@ -3,7 +3,7 @@
 For every operator a pipeline is written with sample data beside it (as `watersmeet init` does), run with the live view,
 and compared with Spark's own batch join over the same files. For the progressive join the sources are played: files
 appear while the query runs, both sources stall, and the join goes on with what it has on disk. At the end there is a
-summary and an HTML page with the curves.
+summary, and the page of `watersmeet ui` with all five joins, saved as a file.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tour_page
 from pyspark.sql import SparkSession
 
-from watersmeet.pipeline import plots, report
 from watersmeet.pipeline.config import LoadedPipeline, load
 from watersmeet.pipeline.display import make_display
 from watersmeet.pipeline.run import Outcome, run
 from watersmeet.pipeline.session import start_session
 from watersmeet.pipeline.starter import STARTERS, init, write_part
-from watersmeet.state.directory import StateDir
+from watersmeet.view.board import Board, ShownJoin
+from watersmeet.view.report import write_report
 
 PARTS, ROWS = 4, 10_000
 # Seconds before each file of a played source: both are silent in the middle.
@@ -41,7 +40,7 @@ class Stop:
     results: int
     seconds: float
     right: bool
-    curves: Path
+    state_dir: str
 
 
 def main() -> int:
@@ -61,8 +60,8 @@ def main() -> int:
         before = _played(home) if operator == "progressive" else None
         stops.append(_visit(operator, loaded, session, home, before))
     _summary(stops)
-    page = tour_page.write(home / "tour.html", [(stop.operator, stop.curves) for stop in stops])
-    print(f"\nCurves: {page}\nEverything it wrote is in {home}")
+    page = write_report(Board([ShownJoin(stop.state_dir, stop.operator) for stop in stops]), home / "tour.html")
+    print(f"\nWhat the joins did, to open in a browser: {page}\nEverything the tour wrote is in {home}")
     if session is not None:
         session.stop()
     return 0 if all(stop.right and stop.results for stop in stops) else 1
@@ -76,12 +75,10 @@ def _visit(
         threading.Thread(target=play, daemon=True).start()
     outcome: Outcome = run(loaded, session, display=make_display("auto", loaded.secrets.redact))
     seconds = time.monotonic() - started
-    directory = StateDir(loaded.state_dir)
-    curves = plots.save(plots.plot_metrics(report.history_of(directory), f"{operator} join"), home / f"{operator}.svg")
     right = _is_right(operator, session, home)
     rows = sum(one.rows for one in outcome.snapshot.inputs)
     print(f"{outcome.snapshot.results:,} results: {'as' if right else 'NOT as'} Spark's batch join", flush=True)
-    return Stop(operator, rows, outcome.snapshot.results, seconds, right, curves)
+    return Stop(operator, rows, outcome.snapshot.results, seconds, right, loaded.state_dir)
 
 
 def _as_played(file: Path) -> None:

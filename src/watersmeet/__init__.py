@@ -24,6 +24,7 @@ from watersmeet.spark.punctuated import punctuated_join
 from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join
+from watersmeet.view.embed import ui
 
 __all__ = [
     "Clustered",
@@ -49,5 +50,6 @@ __all__ = [
     "read_state",
     "refresh_master",
     "semi_stream_join",
+    "ui",
     "window_join",
 ]

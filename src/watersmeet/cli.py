@@ -6,13 +6,14 @@ Exit codes: 0 done or stopped on request, 1 the join or Spark failed, 2 the pipe
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,15 @@ StateArgument = Annotated[
     str, typer.Argument(metavar="DIR", help="A join's state directory, or a pipeline's directory under its work_dir.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines in place of text, for machines.")]
+Host = Annotated[
+    str, typer.Option(help="The page's address; any but this machine's needs a token, made up if not given.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The page's port; 0 for any free one.")]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="WATERSMEET_UI_TOKEN", help="What visitors of the page must show.", show_default=False),
+]
+LOOPBACK = "127.0.0.1"
 Plot = Annotated[Path | None, typer.Option(help="Write a picture to this file (.png, .svg or .pdf).")]
 
 SAME_SIGNAL_SECONDS = 0.5
@@ -71,6 +81,10 @@ def run(
     conf: Conf = None,
     as_json: AsJson = False,
     plain: Annotated[bool, typer.Option("--plain", help="A line per micro-batch in place of the live view.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Show the join in the browser while it runs.")] = False,
+    host: Host = LOOPBACK,
+    port: Port = 0,
+    token: Token = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline. Ctrl-C stops it cleanly; starting it again goes on where it stopped."""
@@ -80,13 +94,24 @@ def run(
         from watersmeet.pipeline.session import start_session
 
         loaded = guard.load(pipeline, conf)
+        if ui:
+            _need_ui("watersmeet run --ui")
         session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
         stop = _stop_on_signals()
         style = "json" if as_json else "plain" if plain else "auto"
         display = make_display(style, loaded.secrets.redact)
-        outcome = run_pipeline(loaded, session, display=display, stop=stop)
+        with ExitStack() as around:
+            if ui:
+                from watersmeet.view.watching import Watching
+
+                display = watching = Watching(display)
+                page = around.enter_context(watching.page(loaded, host=host, port=port, token=token))
+                print(f"{loaded.pipeline.name} in the browser: {page.url}", file=sys.stderr, flush=True)
+            outcome = run_pipeline(loaded, session, display=display, stop=stop)
         end = "finished" if outcome.finished else "stopped; start it again to go on" if stop.is_set() else "done"
         snapshot = outcome.snapshot
+        if ui and not as_json:
+            print(f"the page again: watersmeet ui {shlex.quote(loaded.state_dir)}", file=sys.stderr)
         if as_json:
             print(json.dumps({"event": "end", "status": outcome.status, **snapshot.as_dict()}), flush=True)
         else:
@@ -244,6 +269,47 @@ def metrics(
             _console().print(report.metrics_table(found, last))
         if plot is not None:
             _saved(plots.save(plots.plot_metrics(report.history_of(found), directory), plot))
+
+
+@app.command("ui")
+def show(
+    directories: Annotated[
+        list[str], typer.Argument(metavar="DIR...", help="State directories of joins, running or finished.")
+    ],
+    host: Host = LOOPBACK,
+    port: Port = 0,
+    token: Token = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show joins in the browser: what flows, what is held, what was decided and what is wrong. Ctrl-C ends it."""
+    with _exit_codes(verbose):
+        _need_ui("watersmeet ui")
+        from watersmeet.view.board import Board
+        from watersmeet.view.server import PageServer
+
+        with PageServer(Board.of(directories), host=host, port=port, token=token) as page:
+            print(page.url, flush=True)
+            with suppress(KeyboardInterrupt):
+                page.wait()
+
+
+@app.command("report")
+def save_report(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="State directories of joins.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
+    verbose: Verbose = False,
+) -> None:
+    """Save what `watersmeet ui` shows as one HTML file that needs no network."""
+    with _exit_codes(verbose):
+        from watersmeet.view.board import Board
+        from watersmeet.view.report import write_report
+
+        print(f"report in {write_report(Board.of(directories), output)}")
+
+
+def _need_ui(who: str) -> None:
+    with extra("ui", who):
+        import watersmeet.view.server  # noqa: F401
 
 
 @app.command()

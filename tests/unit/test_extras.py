@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-# No finder knows the package, as if it had not been installed.
+# No finder knows the packages, as if they had not been installed.
 WITHOUT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "matplotlib":
+        if name.partition(".")[0] in ("matplotlib", "starlette", "uvicorn"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
@@ -32,27 +32,27 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
 
-def without_matplotlib(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command `watersmeet` where matplotlib is not installed."""
+def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command `watersmeet` where no extra is installed."""
     return run(f"{WITHOUT}\nfrom watersmeet.cli import app\napp({list(arguments)!r})")
 
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state of a join that ran where matplotlib is not installed."""
+    """The state of a join that ran where no extra is installed."""
     folder = tmp_path_factory.mktemp("state")
     done = run(f"{WITHOUT}\nimport watersmeet\n{A_JOIN.format(folder=str(folder))}")
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_joins_and_commands_import_no_matplotlib(tmp_path: Path) -> None:
+def test_joins_and_commands_import_no_extra(tmp_path: Path) -> None:
     script = f"""
 import sys
 import watersmeet
 import watersmeet.cli, watersmeet.engine.registry, watersmeet.pipeline.report, watersmeet.pipeline.run
 {A_JOIN.format(folder=str(tmp_path))}
-print([name for name in sys.modules if name.startswith(("matplotlib", "PIL"))])
+print([name for name in sys.modules if name.startswith(("matplotlib", "PIL", "starlette", "uvicorn"))])
 """
     done = run(script)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
@@ -60,11 +60,11 @@ print([name for name in sys.modules if name.startswith(("matplotlib", "PIL"))])
 
 @pytest.mark.parametrize("command", ["state", "metrics"])
 def test_tables_need_no_extra_and_pictures_name_theirs(state: Path, command: str, tmp_path: Path) -> None:
-    shown = without_matplotlib(command, str(state))
+    shown = without_extras(command, str(state))
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "left" in shown.stdout
     picture = tmp_path / "picture.png"
-    refused = without_matplotlib(command, str(state), "--plot", str(picture))
+    refused = without_extras(command, str(state), "--plot", str(picture))
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == (
         f"watersmeet {command} --plot: expected the packages of watersmeet[plots], found no module matplotlib. "
@@ -75,9 +75,23 @@ def test_tables_need_no_extra_and_pictures_name_theirs(state: Path, command: str
 
 @pytest.mark.parametrize("arguments", [["list"], ["run", "rpj/fig2", "--scale", "tiny"], ["report"]])
 def test_the_lab_names_its_extra_before_it_runs_anything(arguments: list[str]) -> None:
-    refused = without_matplotlib("lab", *arguments)
+    refused = without_extras("lab", *arguments)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == (
         "watersmeet lab: expected the packages of watersmeet[lab], found no module matplotlib. "
         "Install them: pip install 'watersmeet[lab]'.\n"
     )
+
+
+def test_the_page_names_its_extra_and_the_saved_page_needs_none(state: Path, tmp_path: Path) -> None:
+    refused = without_extras("ui", str(state))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "watersmeet ui: expected the packages of watersmeet[ui], found no module uvicorn. "
+        "Install them: pip install 'watersmeet[ui]'.\n"
+    )
+    program = run(f"{WITHOUT}\nimport watersmeet as wm\nwm.ui({str(state)!r})")
+    assert "wm.ui: expected the packages of watersmeet[ui], found no module uvicorn." in program.stderr
+    saved = without_extras("report", str(state), "-o", str(tmp_path / "report.html"))
+    assert (saved.returncode, saved.stderr) == (0, "")
+    assert (tmp_path / "report.html").stat().st_size > 100_000

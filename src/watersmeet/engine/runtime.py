@@ -7,6 +7,7 @@ from time import perf_counter, time
 
 import pyarrow as pa
 
+from watersmeet.engine.hot_keys import KeyWatch
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance, resume, saved
 from watersmeet.plan import JoinPlan
@@ -38,6 +39,7 @@ def run_batch(
     operator = build(plan, space)
     if before.version >= 0:
         resume(operator, store.state(before, run_id))
+    keys = KeyWatch(plan, before.keys, batch)
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -49,6 +51,7 @@ def run_batch(
         joining += perf_counter() - started
         if table is None:
             break
+        keys.emitted(table)
         held.append(table)
         size += table.nbytes
         if size > HOLD_BYTES:
@@ -65,7 +68,9 @@ def run_batch(
         attempt=attempt,
         history=before.history,
         repeats=before.repeats,
+        keys=keys.save(),
     )
-    store.commit(after, saved(operator), space, operator.metrics, timings, batch.time or int(time() * 1e6))
+    now = batch.time or int(time() * 1e6)
+    store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates())
     store.collect(batch.number)
     yield from held

@@ -25,11 +25,14 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from watersmeet.columns.arrow import Indices
 from watersmeet.errors import EndedInputError
+from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.operator_state import OperatorState
+from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
 
@@ -94,6 +97,14 @@ class Operator(ABC):
     def row_stores(self) -> Iterable[RowStore]:
         """All stores of rows there are."""
         return ()
+
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """What stored rows wait for, for whoever looks at the state: the other inputs' end, if a join knows no more."""
+        yield rows, Waits("end", self.going_on(part.store.input))
+
+    def going_on(self, name: str) -> tuple[str, ...]:
+        """The inputs beside one of them on which rows may still come."""
+        return tuple(spec.name for spec in self.plan.inputs if spec.name != name and spec.name not in self.ended)
 
     @abstractmethod
     def save(self) -> OperatorState:

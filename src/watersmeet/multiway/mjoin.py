@@ -40,6 +40,7 @@ from watersmeet.join.expiry import expire, spill_soonest
 from watersmeet.join.generations import Generations
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
+from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.multiway.absence import Absence, Known
 from watersmeet.multiway.debts import Debts
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
@@ -55,7 +56,7 @@ from watersmeet.multiway.spilling import Spilling
 from watersmeet.plan.join_plan import InputSpec, JoinPlan
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import HashTiers, TimeSlices
-from watersmeet.state.parts import All, InBuckets
+from watersmeet.state.parts import All, InBuckets, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import RunSpace
@@ -342,6 +343,12 @@ class MJoin(Operator):
     def row_stores(self) -> Iterable[RowStore]:
         """One per input."""
         return self.stores.values()
+
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """With a window until all other inputs have passed it, else until they end."""
+        if self.window is None:
+            return super().waits(part, rows)
+        return waits_for_times(part, rows, self.clock, self.going_on(part.store.input))
 
     def save(self) -> OperatorState:
         """The rows that are still needed, the estimates, and how far each input's time has come."""

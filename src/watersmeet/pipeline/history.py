@@ -31,6 +31,8 @@ class BatchRecord:
     state_rows: int = 0
     seconds: float = 0.0  # of the slowest partition
     partitions: int = 0
+    estimates: dict[str, float] = field(default_factory=dict)
+    run: str = ""  # of the query: another one after a restart
 
     def add(self, entry: dict[str, Any]) -> None:
         """Take in what one partition recorded."""
@@ -44,13 +46,18 @@ class BatchRecord:
         self.spilled_bytes += int(entry["spilled_bytes"])
         self.state_rows += int(entry["state_rows"])
         self.seconds = max(self.seconds, sum(entry["timings"].values()))
+        add_up(self.estimates, entry.get("estimates", {}))
+        self.run = str(entry.get("run", ""))
 
 
 class History:
-    """The batches of a join, kept up to date by `refresh`."""
+    """The batches of a join, kept up to date by `refresh`: all of them, or those from the newest `most` on."""
 
-    def __init__(self, directory: StateDir) -> None:
+    def __init__(self, directory: StateDir, most: int | None = None) -> None:
         self.directory = directory
+        self.most = most
+        self.first = 0  # batches before it are left out
+        self.manifests: dict[int, Manifest] = {}  # the newest of each partition
         self.batches: dict[int, BatchRecord] = {}
         self.ended: frozenset[str] = frozenset()
         self.finished_in: int | None = None  # the batch with which the join ended
@@ -66,21 +73,29 @@ class History:
 
         Partitions commit one after the other, so a batch may come in pieces; `batches` has them added up.
         """
-        manifests = newest_manifests(self.directory)
+        changed = newest_manifests(self.directory, self._read_up_to)
+        if changed and not self.manifests and self.most is not None:
+            self.first = max(max(manifest.version for manifest in changed) + 1 - self.most, 0)
         news: dict[int, BatchRecord] = {}
-        for manifest in manifests:
-            last = self._read_up_to.get(manifest.partition, -1)
+        for manifest in changed:
+            last = self._read_up_to.get(manifest.partition, self.first - 1)
             for entry in self._entries(manifest, last):
                 number = int(entry["batch"])
                 if number > last:
                     self.batches.setdefault(number, BatchRecord(number)).add(entry)
                     news.setdefault(number, BatchRecord(number)).add(entry)
+                    self.take(manifest.partition, entry)
             self._read_up_to[manifest.partition] = max(last, manifest.version)
+            self.manifests[manifest.partition] = manifest
+        manifests = self.manifests.values()
         if manifests:
             self.ended = frozenset.intersection(*(frozenset(manifest.ended) for manifest in manifests))
             if all(manifest.finished for manifest in manifests):
                 self.finished_in = max(max(manifest.ended.values()) for manifest in manifests)
         return [news[number] for number in sorted(news)]
+
+    def take(self, partition: int, entry: dict[str, Any]) -> None:
+        """An entry was read: for whoever wants more of it than is added up."""
 
     def _entries(self, manifest: Manifest, last: int) -> list[dict[str, Any]]:
         """The entries after batch `last`: usually all in the manifest, else finished segments are read too."""

@@ -31,6 +31,7 @@ from watersmeet.pipeline.build import build, first_lines
 from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.display import Display, make_display
 from watersmeet.pipeline.drain import DrainWatch
+from watersmeet.pipeline.failures import record_failure
 from watersmeet.pipeline.lag import FILE_FORMATS, FileLag, committed_batch, has_file_lag, reported_lag
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.models import TriggerConfig
@@ -286,6 +287,7 @@ class Run:
             input=None if said.input is None else self.names[said.input],
         )
         failure.detail = redact(without_line(str(exception)))
+        record_failure(StateDir(self.loaded.state_dir), str(failure))
         return failure
 
 

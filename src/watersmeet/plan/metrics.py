@@ -217,6 +217,19 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 
+# Estimated from samples by whoever runs an operator (`engine/hot_keys.py`): not part of what a repeated batch must
+# reproduce, and recorded apart from the counters.
+ESTIMATES: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _gauge("hottest_share.input", "share", "of the batch's rows that have its most frequent key", together="max"),
+        _gauge("fan_out_mean", "rows", "results per key, over the keys with results in the batch", together="max"),
+        _gauge("fan_out_p90", "rows", "90 % of these keys have no more results", together="max"),
+        _gauge("fan_out_p99", "rows", "99 % of these keys have no more results", together="max"),
+        _gauge("fan_out_max", "rows", "results of the key that has most of them", together="max"),
+    )
+}
+
 
 @dataclass(frozen=True)
 class EventKind:
@@ -288,7 +301,7 @@ def add_up(total: dict[str, float], partition: Mapping[str, float]) -> None:
     {'runs_probed': 4, 'delay_max': 5, 'purges': 1}
     """
     for name, value in partition.items():
-        known = METRICS.get(name.partition(".")[0])
+        known = METRICS.get(head := name.partition(".")[0]) or ESTIMATES.get(head)
         together = known.together if known else "sum"
         if name not in total:
             total[name] = value
@@ -320,12 +333,24 @@ as `left.<input>.<reason>`. For the input `master` these are rows taken
 into the cache, or collected for it.
 """
 
+_ESTIMATES = """\
+## Estimates
+
+The column `estimates` has gauges for people who look for trouble. They come from samples of at most 2,048 rows of an
+input or results, in the first four batches with rows and in one of sixteen after them; other batches have none. A
+repeated batch may give others. The newest version of each partition also keeps its most frequent keys, of the rows of
+each input and of the results; the [page](ui.md) shows them.
+"""
+
 
 def page() -> str:
     """The page about metrics, `docs/metrics.md`."""
     metrics = (
         (f"`{one.pattern}`", one.kind, one.unit, one.meaning, _names(one.families), one.together)
         for one in METRICS.values()
+    )
+    estimates = (
+        (f"`{one.pattern}`", one.unit, one.meaning, _names(one.families), one.together) for one in ESTIMATES.values()
     )
     events = (
         (
@@ -339,6 +364,8 @@ def page() -> str:
     parts = [
         _INTRODUCTION,
         _table("name | type | unit | meaning | joins | partitions", metrics),
+        _ESTIMATES,
+        _table("name | unit | meaning | joins | partitions", estimates),
         "## Why rows leave\n",
         _table("reason | a row leaves because", ((f"`{name}`", why) for name, why in REASONS.items())),
         "## Events\n",

@@ -25,9 +25,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from watersmeet.columns.arrow import Indices, take
 from watersmeet.columns.grouping import distinct_keys
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
@@ -37,7 +39,7 @@ from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta, by_reason
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling
-from watersmeet.state.parts import All
+from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
 
@@ -195,6 +197,19 @@ class PunctuatedJoin(BinaryJoin):
     def report(self) -> None:
         """Promises, and rows that wait."""
         self.state.report()
+
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """Until the other input promises the key away, or its only partner comes."""
+        name, state = part.store.input, self.state
+        if part.store is state.pool.rows[name]:
+            yield rows, Waits("turn")
+            return
+        other = self.other[name]
+        over = state.without_future(name, take(part.table.select(state.keys), rows)) > 0
+        if over.any():
+            yield rows[over], Waits("sweep")
+        if not over.all():
+            yield rows[~over], Waits("partner" if other in self.one_sides else "promise", (other,))
 
     def row_stores(self) -> Iterable[RowStore]:
         """Stored and waiting rows."""

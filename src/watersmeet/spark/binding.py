@@ -45,6 +45,7 @@ from watersmeet.spark.session import default_partitions
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.spark.ticks import silent, ticking
 from watersmeet.spark.wire import Job, Kind, Wire, code
+from watersmeet.state.description import Description, InputColumn, record_inputs
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 from watersmeet.storage.access import packed_access
@@ -94,6 +95,7 @@ class Binding:
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
         register_join(self.who, directory, plan, succeeds=self.succeeds)
+        record_inputs(directory, described(plan, rows))
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
@@ -250,6 +252,18 @@ def internal_name(source: Source, position: int) -> str:
     if position in source.keys:
         return key_name(source.keys.index(position))
     return payload_name(source.payload.index(position))
+
+
+def described(plan: JoinPlan, sources: Sequence[Source]) -> Description:
+    """The columns of the inputs by the names and types that the user knows."""
+    columns = {}
+    for source in sources:
+        positions = sorted([*source.keys, *source.row_payload])
+        columns[source.name] = [
+            InputColumn(source.fields[i].name, internal_name(source, i), source.fields[i].dataType.json())
+            for i in positions
+        ]
+    return Description(plan, columns)
 
 
 def binary_sources(

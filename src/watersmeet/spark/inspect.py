@@ -30,7 +30,7 @@ _STATE = (
 _METRICS = (
     "batch long, partition int, time long, rows_in map<string, long>, rows_out long, counters map<string, double>, "
     "events array<string>, state_rows long, resident_bytes long, spilled_bytes long, timings map<string, double>, "
-    "repeats long"
+    "estimates map<string, double>, repeats long, run string"
 )
 
 
@@ -75,7 +75,9 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | `state_rows` | rows of all inputs held after the batch |
     | `resident_bytes`, `spilled_bytes` | bytes held after the batch: rows, and all that is kept beside them |
     | `timings` | seconds by phase: `load`, `join`, `store` |
+    | `estimates` | gauges from samples: hot keys and fan-out, see `docs/metrics.md` |
     | `repeats` | batches so far that came out differently when Spark repeated them: a source did not replay |
+    | `run` | Spark's id of the run of the query that wrote the batch: another one after a restart |
 
     >>> import watersmeet as wm
     >>> metrics = wm.read_metrics(spark, "state/orders")  # doctest: +SKIP
@@ -166,5 +168,7 @@ def _metrics_row(partition: int, entry: dict[str, Any]) -> tuple[Any, ...]:
         entry["resident_bytes"],
         entry["spilled_bytes"],
         {name: float(value) for name, value in entry["timings"].items()},
+        {name: float(value) for name, value in entry.get("estimates", {}).items()},
         entry["repeats"],
+        entry.get("run"),
     )

@@ -5,6 +5,7 @@ state_dir/
   join.json            what the join is
   sources.json         what a pipeline calls the join's inputs, if one runs it
   explain.json         what was chosen and why, for `wm.explain`
+  failures.json        when and why runs of the pipeline failed
   control/             markers that travel through the stream (`end_input`)
   part-00003/          one per key partition: manifests and run files, see `store`
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watersmeet.state.directory import StateDir
@@ -14,11 +14,13 @@ from watersmeet.state.store import PartitionStore
 _PART = re.compile(r"part-(\d+)$")
 
 
-def newest_manifests(directory: StateDir) -> list[Manifest]:
-    """The newest version of each partition; partitions that no batch has reached yet are left out."""
+def newest_manifests(directory: StateDir, known: Mapping[int, int] | None = None) -> list[Manifest]:
+    """The newest version of each partition; partitions that no batch has reached yet are left out, and so are those of
+    which the version is `known` (by partition)."""
     found = (_PART.match(name) for name in directory.list())
     stores = [PartitionStore(directory, int(match[1])) for match in found if match]
-    return [store.manifest(versions[-1]) for store in stores if (versions := store.versions())]
+    newest = ((store, versions[-1]) for store in stores if (versions := store.versions()))
+    return [store.manifest(version) for store, version in newest if version > (known or {}).get(store.partition, -1)]
 
 
 def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:

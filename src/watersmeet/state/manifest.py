@@ -114,6 +114,7 @@ class Manifest:
     accounts: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     repeats: int = 0  # batches whose second attempt differed from the first
+    keys: dict[str, Any] = field(default_factory=dict)  # the most frequent ones, estimated: outside the digest
     digest: str = ""
     format: int = FORMAT
 

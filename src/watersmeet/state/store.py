@@ -156,17 +156,20 @@ class PartitionStore:
         metrics: Metrics,
         timings: dict[str, float],
         time: int,
+        estimates: dict[str, float] | None = None,
     ) -> Manifest:
         """Write what has no file yet, then the manifest: from then on the version exists.
 
-        `time` and `timings` come from the wall clock: they are recorded beside what the digest covers.
+        `time` and `timings` come from the wall clock and `estimates` from samples: they are recorded beside what the
+        digest covers.
         """
         started = perf_counter()
         self._list(manifest, state, space)
         space.room.seal()
         timings["store"] = perf_counter() - started
         deterministic = metrics.as_dict()
-        entry = {"batch": manifest.version, "time": time, **deterministic, "timings": timings}
+        entry = {"batch": manifest.version, "time": time, "run": manifest.run_id, **deterministic, "timings": timings}
+        entry["estimates"] = estimates or {}
         resident = [run.nbytes for run in state.runs if run.tier == "resident"]
         entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.side_tables)
         entry["spilled_bytes"] = sum(run.nbytes for run in state.runs if run.tier == "spilled")
@@ -187,7 +190,8 @@ class PartitionStore:
         if earlier is not None:
             manifest.repeats = self._repeats(manifest, earlier)
             if earlier.digest == manifest.digest:  # the next batch may have read these already: they stay
-                entry |= {name: earlier.history[-1][name] for name in ("time", "timings")}
+                kept = ("time", "run", "timings", "estimates")
+                entry |= {name: value for name, value in earlier.history[-1].items() if name in kept}
         entry["repeats"] = manifest.repeats
         manifest.history = self.segments.add(history, entry)
         return manifest.to_bytes()

@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import hashes_of, take, times_of
+from watersmeet.columns.arrow import Indices, hashes_of, take, times_of
 from watersmeet.columns.grouping import between
 from watersmeet.columns.matching import with_equal_keys
 from watersmeet.join.binary import BinaryJoin
@@ -34,10 +34,11 @@ from watersmeet.join.expiry import behind, passed
 from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.join.prologue import Prologue
+from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import TimeSlices
-from watersmeet.state.parts import All, Before
+from watersmeet.state.parts import All, Before, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.space import RunSpace
@@ -276,6 +277,10 @@ class WindowJoin(BinaryJoin):
         for name, store in self.stores.items():
             self.metrics.gauge(f"keys.{name}", round(distinct_keys(store)))
             self.metrics.gauge(f"uses_hash.{name}", int(self._method(name) == "hash"))
+
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """Until the other input has passed the window."""
+        return waits_for_times(part, rows, self.clock, self.going_on(part.store.input))
 
     # -- state
 

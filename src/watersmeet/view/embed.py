@@ -1,0 +1,86 @@
+"""`ui`: the page from a program or a notebook."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.errors import OptionError, extra
+from watersmeet.plan.options import checked_path, known_names
+from watersmeet.state.directory import CONTROL
+from watersmeet.view.board import Board
+
+if TYPE_CHECKING:
+    from watersmeet.view.server import PageServer
+
+FIRST_BATCH_SECONDS = 60.0
+# How Spark names the source that reads a join's control markers.
+_MARKERS = re.compile(rf"^FileStreamSource\[(?:file:(?://)?)?(/.*)/{CONTROL}\]$")
+
+
+@known_names
+def ui(
+    query_or_state_dir: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+) -> PageServer:
+    """Show a join in the browser: how it flows, what it holds, what it decides and what is wrong with it.
+
+    The page reads the state directory and nothing else. It lives until `stop` or the end of the `with` block; in a
+    notebook the value shows itself as a frame. It needs `pip install 'watersmeet[ui]'`.
+
+    Args:
+        query_or_state_dir: A running query, whose joins are found by its sources (those with state in an object store
+            are not: give their directories), a state directory, or a list of them.
+        host: The address to listen on. Any but that of this machine needs a token, which is made up if none is given.
+        port: The port; 0 for any free one.
+        token: What a visitor must show, as part of the address.
+
+    Returns:
+        The running page: `url` is its address, `stop()` ends it.
+
+    Raises:
+        OptionError: The query has no join, or the address is taken.
+        StateDirError: A directory has no state of a join.
+        MissingExtraError: The packages of `watersmeet[ui]` are not installed.
+
+    >>> import watersmeet as wm
+    >>> with wm.ui("state/orders") as page:  # doctest: +SKIP
+    ...     print(page.url)
+    http://127.0.0.1:40123/
+    """
+    with extra("ui", "wm.ui"):
+        from watersmeet.view.server import PageServer
+    places = _places(query_or_state_dir)
+    return PageServer(Board.of(places), host=host, port=port, token=token, framed=True)
+
+
+def _places(given: Any) -> list[str]:
+    if isinstance(given, list | tuple):
+        return [place for one in given for place in _places(one)]
+    if hasattr(given, "lastProgress"):
+        return _state_dirs(given)
+    return [checked_path("ui", "state_dir", given)]
+
+
+def _state_dirs(query: Any) -> list[str]:
+    """The state directories of a query's joins, by the folders of markers that it reads."""
+    deadline = time.monotonic() + FIRST_BATCH_SECONDS
+    while (progress := query.lastProgress) is None and query.isActive and time.monotonic() < deadline:
+        time.sleep(0.1)
+    sources = progress["sources"] if progress is not None else []
+    found = (_MARKERS.match(str(source["description"])) for source in sources)
+    places = [os.path.normpath(match[1]) for match in found if match]
+    if not places:
+        raise OptionError(
+            "ui",
+            expected="a query with a join whose state is on a file system",
+            found="none among its sources" if sources else "a query without a first batch",
+            hint="Give the state directory in place of the query.",
+            option="query_or_state_dir",
+        )
+    return places

@@ -1,0 +1,215 @@
+"""The page in a browser: troubles by its own words, hostile keys, phones, themes, keyboard, and the saved file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import LAPTOP, PHONE, save_picture
+from tests.troubled_joins import fan_out, healthy, hot_key, late_rows, rows_of, run_join, silent_input, small_budget
+from watersmeet.testing.arrivals import make_plan
+from watersmeet.view.board import Board
+from watersmeet.view.report import write_report
+from watersmeet.view.server import PageServer
+
+# What somebody who sees nothing but the page must find there.
+TROUBLES = [
+    (hot_key, "One key has half of all rows of orders", "Key 7 has about 50 %"),
+    (silent_input, "payments is silent", "in 12 batches in which orders had rows"),
+    (fan_out, "Fan-out of 10,000", "key 42"),
+    (late_rows, "Late rows on payments", "came behind the watermark"),
+    (small_budget, "The budget is too small", "20.0 kB"),
+]
+VIEWS = ("overview", "flow", "decisions", "keys")
+
+
+@pytest.mark.parametrize(("make", "title", "words"), TROUBLES, ids=[make.__name__ for make, _, _ in TROUBLES])
+def test_a_trouble_is_named_by_the_page(
+    make: Callable[[Path], Path], title: str, words: str, page: Page, tmp_path: Path
+) -> None:
+    with PageServer(Board.of([make(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        card = page.locator(".trouble", has=page.get_by_role("heading", name=title))
+        expect(card).to_have_count(1)
+        expect(card).to_contain_text(words)
+        if make is fan_out:
+            save_picture(page, "troubles")
+
+
+def test_a_healthy_join_is_called_so(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        expect(page.get_by_text("Nothing looks wrong.")).to_be_visible()
+        expect(page.locator(".trouble")).to_have_count(0)
+
+
+def test_a_hostile_key_is_text(page: Page, tmp_path: Path) -> None:
+    plan = make_plan("symmetric", keys=make_plan("symmetric").inputs[0].payload[1:2])
+    key = "<script>hit=1</script><img src=x onerror='hit=1'>"
+    folder = run_join(tmp_path / "join", plan, [{"left": rows_of([key] * 300)}], names={"left": key, "right": "b"})
+    with PageServer(Board.of([folder])) as server:
+        for view in VIEWS:
+            page.goto(f"{server.url}#view={view}")
+            page.reload()
+            expect(page.locator("h2").first).to_be_attached()
+        expect(page.locator(".keys code").first).to_have_text(key)
+        page.get_by_label("Key", exact=True).fill(key)
+        page.get_by_role("button", name="Explain").click()
+        expect(page.locator(".answer")).to_contain_text("held for the key <script>")
+        assert page.evaluate("window.hit") is None
+    file = write_report(Board.of([folder]), tmp_path / "report.html")
+    page.goto(f"{file.as_uri()}#view=keys")
+    expect(page.locator(".keys code").first).to_have_text(key)
+    assert page.evaluate("window.hit") is None
+
+
+def test_the_policy_stops_scripts_that_are_not_its_own(browser: Browser, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
+        page = browser.new_page()  # without the fixture: a complaint is what is wanted here
+        page.goto(server.url)
+        expect(page.locator(".tile").first).to_be_visible()
+        page.evaluate(INJECTED)
+        assert page.evaluate("window.hit") is None
+        refused = page.evaluate("fetch('https://example.org').then(() => 'went out', () => 'refused')")
+        assert refused == "refused"
+        page.close()
+
+
+def test_with_a_token_the_address_has_it_only_once(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")]), token="a-secret") as server:
+        page.goto(server.url)
+        expect(page.locator(".tile").first).to_be_visible()
+        assert "a-secret" not in page.url
+        assert "a-secret" not in page.evaluate("document.cookie")
+        answer = page.context.browser.new_context().new_page().goto(server.address)  # type: ignore[union-attr]
+        assert answer is not None
+        assert answer.status == 401
+
+
+def test_several_joins_share_a_page(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders"), hot_key(tmp_path / "clicks")])) as server:
+        page.goto(server.url)
+        expect(page.get_by_text("Nothing looks wrong.")).to_be_visible()
+        page.get_by_label("Join", exact=True).select_option("clicks")
+        expect(page.locator(".trouble").first).to_be_visible()
+        assert "join=clicks" in page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_it_fits_and_can_be_read(browser: Browser, tmp_path: Path, scheme: str, size: dict[str, int]) -> None:
+    context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    with PageServer(Board.of([small_budget(tmp_path / "orders")])) as server:
+        for view in VIEWS:
+            page.goto(f"{server.url}#view={view}")
+            expect(page.locator(".card").first).to_be_visible()
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{view} is {wide} pixels wider than the screen"
+            assert page.evaluate(CONTRAST) == [], view
+            if view == "overview" and (scheme, size) in (("dark", LAPTOP), ("light", PHONE)):
+                page.wait_for_timeout(500)
+                save_picture(page, "dark" if scheme == "dark" else "phone")
+    context.close()
+
+
+def test_every_control_has_a_name_and_the_keyboard_reaches_it(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([small_budget(tmp_path / "orders"), healthy(tmp_path / "clicks")])) as server:
+        for view in VIEWS:
+            page.goto(f"{server.url}#view={view}")
+            expect(page.locator(".card").first).to_be_visible()
+            assert page.evaluate(NAMELESS) == [], view
+            assert page.locator("[aria-current=page]").inner_text() != ""
+        page.goto(server.url)
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+        reached = []
+        for _ in range(9):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+        assert {"join", "pause", "theme", "Overview", "Flow", "Decisions", "Keys and rows"} <= set(reached)
+        page.get_by_role("link", name="Decisions").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="flush", exact=True).focus()
+        page.keyboard.press("Space")
+        expect(page.get_by_role("button", name="flush", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_theme_can_be_chosen_and_stays(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        button = page.get_by_role("button", name="Theme")
+        light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        button.click()
+        button.click()
+        expect(button).to_have_accessible_name("Theme: dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+        page.reload()
+        expect(button).to_have_accessible_name("Theme: dark")
+
+
+def test_the_saved_page_shows_the_same(page: Page, tmp_path: Path) -> None:
+    folder = small_budget(tmp_path / "orders")
+    file = write_report(Board.of([folder]), tmp_path / "report.html")
+    with PageServer(Board.of([folder])) as server:
+        shown = []
+        for address in (server.url, file.as_uri()):
+            page.goto(address)
+            expect(page.locator(".lane canvas")).to_have_count(5)
+            shown.append([one.get_attribute("data-value") for one in page.locator("[data-figure]").all()])
+    assert shown[0] == shown[1]
+    for view in VIEWS:
+        page.goto(f"{file.as_uri()}#view={view}")
+        expect(page.locator(".card").first).to_be_visible()
+    expect(page.get_by_text("A saved page cannot ask the join.")).to_be_visible()
+
+
+# A script that did not come with the page.
+INJECTED = """() => {
+  const script = document.createElement("script");
+  script.textContent = "window.hit = 1";
+  document.body.append(script);
+}"""
+# Text whose contrast with what is behind it is below 4.5 (3 for large text), as far as plain colours tell.
+CONTRAST = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = parse(getComputedStyle(node).backgroundColor);
+      if (found.length && found[3] !== 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].filter((child) => child.nodeType === 3 && child.textContent.trim());
+    const box = node.getBoundingClientRect();
+    const apart = node.closest("noscript, script, style, .hidden, .skip");
+    if (!own.length || box.width < 2 || box.height < 2 || apart) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+    const a = light(parse(node instanceof SVGElement ? style.fill : style.color)), b = light(behind(node));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) bad.push(`${node.tagName} ${ratio.toFixed(2)}: ${own[0].textContent.trim()}`);
+  }
+  return bad;
+}"""
+# Controls and pictures without a name.
+NAMELESS = """() => {
+  const bad = [];
+  const all = "a, button, input, select, summary, [role=img], [role=region], svg[role], canvas";
+  for (const node of document.querySelectorAll(all)) {
+    if (node.closest("[hidden]")) continue;
+    const labels = [...(node.labels || [])].map((one) => one.textContent.trim()).join("");
+    const drawn = node.tagName === "CANVAS" && node.closest("[role=img][aria-label]");
+    if (!(node.getAttribute("aria-label") || node.textContent.trim() || labels || drawn)) {
+      bad.push(node.outerHTML.slice(0, 80));
+    }
+  }
+  return bad;
+}"""

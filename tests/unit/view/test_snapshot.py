@@ -1,0 +1,126 @@
+"""What the page shows of a join: numbers that are those of its metrics, and what is new since a batch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from tests.troubled_joins import fan_out, healthy, rows_of, run_join, small_budget
+
+from watersmeet.pipeline.failures import record_failure
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.testing.arrivals import make_plan
+from watersmeet.view.board import Board, ShownJoin, as_json, short_name
+from watersmeet.view.reading import JoinReader
+from watersmeet.view.snapshot import Snapshot
+
+
+def document(folder: Path, **given: object) -> dict:  # type: ignore[type-arg]
+    reader = JoinReader(folder)
+    reader.refresh()
+    found: dict = json.loads(as_json(Snapshot(reader, **given).document()))  # type: ignore[type-arg, arg-type]
+    return found
+
+
+def test_totals_are_those_of_the_metrics(tmp_path: Path) -> None:
+    folder = healthy(tmp_path / "join")
+    directory = StateDir(folder)
+    entries = [entry for one in newest_manifests(directory) for entry in metrics_history(directory, one)]
+    shown = document(folder)
+    rows: Counter[str] = sum((Counter(entry["rows_in"]) for entry in entries), Counter())
+    assert {one["internal"]: one["rows"] for one in shown["inputs"]} == rows
+    assert [one["name"] for one in shown["inputs"]] == ["orders", "payments"]
+    assert shown["results"]["rows"] == sum(entry["rows_out"] for entry in entries)
+    last = [entry for entry in entries if entry["batch"] == 11]
+    assert shown["state"]["rows"] == sum(entry["state_rows"] for entry in last)
+    assert shown["state"]["resident_bytes"] == sum(entry["resident_bytes"] for entry in last)
+    assert sum(shown["series"]["results"]) == shown["results"]["rows"]
+    assert sum(sum(part["rows"].values()) for part in shown["partition_list"]) == sum(rows.values())
+    assert shown["troubles"] == []
+    assert (shown["status"], shown["family"], len(shown["partition_list"])) == ("running", "progressive", 4)
+
+
+def test_what_is_new_and_what_was_known_make_the_whole(tmp_path: Path) -> None:
+    reader = JoinReader(small_budget(tmp_path / "join"))
+    reader.refresh()
+    whole, new = Snapshot(reader).document(), Snapshot(reader).document(after=14)
+    assert new["series"]["batch"] == [15, 16, 17, 18, 19]
+    assert whole["series"]["resident"][15:] == new["series"]["resident"]
+    assert [one for one in whole["decisions"] if one["batch"] > 14] == new["decisions"]
+    assert whole["results"] == new["results"]
+
+
+def test_a_batch_counts_when_all_partitions_have_committed_it(tmp_path: Path) -> None:
+    folder = healthy(tmp_path / "join")
+    (folder / "part-00003" / "v-000000000011.json").unlink()
+    assert document(folder)["newest_batch"] == 10
+
+
+def test_only_the_newest_batches_of_a_long_run_are_read(tmp_path: Path) -> None:
+    plan = make_plan("symmetric")
+    folder = run_join(tmp_path / "join", plan, [{"left": rows_of([n])} for n in range(40)])
+    reader = JoinReader(folder, most=10)
+    reader.refresh()
+    assert [one.batch for one in reader.complete] == list(range(30, 40))
+    assert reader.rows["left"] == 10
+
+
+def test_restarts_and_failures_stand_on_the_time_axis(tmp_path: Path) -> None:
+    plan = make_plan("symmetric")
+    batches = [{"left": rows_of([n])} for n in range(6)]
+    folder = run_join(tmp_path / "join", plan, batches, run_id=lambda number: "first" if number < 4 else "second")
+    record_failure(StateDir(folder), "window_join: expected <this>, found that. Do something.")
+    shown = document(folder)
+    assert [one["batch"] for one in shown["restarts"]] == [4]
+    assert [one["message"][:11] for one in shown["failures"]] == ["window_join"]
+    assert shown["troubles"][0]["title"] == "The last run failed"
+    assert "expected <this>" in shown["troubles"][0]["sentence"]
+
+
+def test_decisions_are_sentences_with_their_numbers(tmp_path: Path) -> None:
+    shown = document(small_budget(tmp_path / "join"))
+    flush = next(one for one in shown["decisions"] if one["kind"] == "flush")
+    assert flush["sentence"].startswith(f"{flush['numbers']['rows']:,} rows of {flush['numbers']['input']}, bucket ")
+    assert flush["numbers"]["input"] in ("orders", "payments")
+    assert shown["state"]["budget"] == 20_000
+
+
+def test_hot_keys_have_shares_of_rows_and_results(tmp_path: Path) -> None:
+    (first, *_) = document(fan_out(tmp_path / "join"))["keys"]["hot"]
+    assert first["key"] == "42"
+    assert first["result_share"] > 0.95
+    assert 0.8 < first["shares"]["payments"] < 0.85
+
+
+def test_a_finished_join_is_not_silent(tmp_path: Path) -> None:
+    plan = make_plan("symmetric")
+    batches = [{"left": rows_of([n] * 50)} for n in range(20)]
+    folder = run_join(tmp_path / "join", plan, batches, ended=frozenset({"left", "right"}))
+    shown = document(folder)
+    assert shown["status"] == "finished"
+    assert not [one for one in shown["troubles"] if one["id"].startswith("silent")]
+
+
+def test_joins_have_names_that_differ(tmp_path: Path) -> None:
+    places = [healthy(tmp_path / str(n) / "orders") for n in range(2)]
+    assert list(Board.of(places).joins) == ["orders", "orders-2"]
+    assert short_name("") == "join"
+
+
+def test_a_join_that_is_not_built_yet_is_waited_for(tmp_path: Path) -> None:
+    shown = ShownJoin(tmp_path / "later", "later", waits=True)
+    shown.every = 0.0
+    assert shown.document()["status"] == "starting"
+    healthy(tmp_path / "later")
+    assert shown.document()["newest_batch"] == 11
+
+
+def test_damaged_state_is_told_and_nothing_fails(tmp_path: Path) -> None:
+    folder = healthy(tmp_path / "join")
+    shown = ShownJoin(folder, "join")
+    shown.every = 0.0
+    assert shown.document()["problem"] is None
+    (folder / "part-00000" / "v-000000000012.json").write_text("{")
+    assert "v-000000000012.json" in str(shown.document()["problem"])
