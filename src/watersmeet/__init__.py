@@ -20,6 +20,7 @@ from watersmeet.spark.punctuated import punctuated_join
 from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join
+from watersmeet.window.interval import between
 
 __all__ = [
     "Clustered",
@@ -27,6 +28,7 @@ __all__ = [
     "Ordered",
     "PunctuationRows",
     "__version__",
+    "between",
     "connector_settings",
     "end_input",
     "error",
