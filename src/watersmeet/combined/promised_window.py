@@ -79,8 +79,8 @@ class PromisedWindowJoin(WindowJoin):
         yield from super()._keep_all(arrived, hand, batch)
 
     def _compared_with_their_only_partner(self, arrived: dict[str, Rows], hand: Hand) -> Iterator[pa.Table]:
-        """Rows that can match one row at most leave once that one has come, matched or not. Where promises are taken back
-        (`on_violation="keep"`) a second one may come: nothing is known."""
+        """Rows that can match one row at most leave once that one has come, matched or not. Where promises are taken
+        back (`on_violation="keep"`) a second one may come: nothing is known."""
         if self.takes_promises_back:
             return
         done: dict[str, Mask] = {}
