@@ -1,7 +1,7 @@
 """Which keys are frequent, and how many results a key has: estimates for people, from samples.
 
 Of one in `EVERY` batches with rows, and of the first few, at most `SAMPLE` rows of an input and of each table of
-results are counted by key; that costs the join about one part in a hundred. The most frequent keys are added to those
+results are counted by key; that costs the join about two parts in a hundred. The most frequent keys are added to those
 of the batches before, of which `KEEP` are kept: a key with a large share of the rows is among them, and its count is
 too high by no more than the sampling. Nothing that the join does depends on this, so it stands beside what a version's
 digest covers, like timings: the order of rows in a batch may show in it.
