@@ -25,6 +25,7 @@ from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join
 from watersmeet.view.embed import ui
+from watersmeet.window.interval import between
 
 __all__ = [
     "Clustered",
@@ -32,6 +33,7 @@ __all__ = [
     "Ordered",
     "PunctuationRows",
     "__version__",
+    "between",
     "connector_settings",
     "end_input",
     "error",

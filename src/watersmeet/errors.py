@@ -18,6 +18,7 @@
         EndedInputError        rows came on an input that was declared ended
       OverloadError            a stream is faster than the join's memory allows
       FanOutError              a batch would give more results than the join may build
+      ConditionError           a condition has no result for some pair of rows
       WorkerSetupError         a Spark worker cannot run the join
       MissingExtraError        a package of an optional part is not installed
       RunFailedError           the query of a pipeline failed
@@ -173,6 +174,10 @@ class EndedInputError(BrokenPromiseError):
 
 class FanOutError(WatersmeetError):
     """A batch would give more results than the join was allowed to build."""
+
+
+class ConditionError(WatersmeetError):
+    """A condition has no result for some pair of rows: a number is too large for its type."""
 
 
 class OverloadError(WatersmeetError):

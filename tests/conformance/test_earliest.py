@@ -58,7 +58,9 @@ class Tree:
         return self.name
 
 
-def window(name: str, lengths: tuple[int, int], lateness: int = 0, *, arrival: bool = False, **tuning: Any) -> Tree:
+def window(
+    name: str, lengths: tuple[int | None, int | None], lateness: int = 0, *, arrival: bool = False, **tuning: Any
+) -> Tree:
     columns = None if arrival else ["_p1", "_p1"]
     options = {"window": list(lengths), "lateness": lateness, "time_columns": columns}
     timeout = tuning.get("idle_timeout")
@@ -109,6 +111,8 @@ SEQUENCE = {"sequence": "_p0"}
 SYMMETRIC = Tree("symmetric", "symmetric", Rules("full"))
 HASHED = window("hashed", (2, 1), 1, algorithm="HH")
 IDLE = window("idle timeout", (2, 1), 1, idle_timeout=2)
+AFTER = window("between 1 and 2", (2, -1), 1, algorithm="HH")
+OPEN = window("from 1", (None, -1), 0)
 PLAIN = punctuated("many-to-many")
 CLUSTERED = punctuated("clustered", {"kind": "clustered", "input": "right"}, keys=3)
 ASCENDING = punctuated("ascending", {"kind": "ordered", "input": "right"}, keys=3)
@@ -122,6 +126,14 @@ TREES = [
     window("of no length", (0, 0), 1),
     window("on disk", (2, 2), 0, algorithm="HN", memory=1),
     window("arrival clock", (2, 1), arrival=True),
+    AFTER,
+    window("between -3 and -1", (-1, 3), 0, algorithm="HN"),
+    window("between 1 and 1", (1, -1), 0, algorithm="NN"),
+    window("between 1 and 2, on disk", (2, -1), 0, memory=1),
+    window("between 1 and 2, arrival clock", (2, -1), arrival=True),
+    OPEN,
+    window("up to 1", (1, None), 0, algorithm="HN"),
+    window("up to -1, on disk", (-1, None), 0, memory=1),
     PLAIN,
     punctuated("purged in batches", purge="batch"),
     punctuated("one-to-many", one("left")),
@@ -213,6 +225,8 @@ def test_rows_that_owe_comparisons_are_never_early_and_complete_at_the_end(tree:
         Rules("full", window=(1, 0)),
         Rules("full", window=(0, 1), lateness=1),
         Rules("full", window=(1, 1), timeout=2),
+        Rules("full", window=(1, -1)),
+        Rules("full", window=(-1, None)),
         Rules("full", punctuated=True, order=(("right", "clustered"),)),
         Rules("full", order=(("left", "descending"), ("right", "ascending")), one=frozenset({"left"})),
     ],
@@ -438,6 +452,9 @@ MUTANTS: list[tuple[str, Break, Tree]] = [
     ("too early", silence_one_batch_early, IDLE),
     ("too early", silence_of_any_length, IDLE),
     ("too late", silence_ignored, IDLE),
+    ("too early", horizon(1), AFTER),
+    ("too late", horizon(-1), AFTER),
+    ("too late", horizon(-1), OPEN),
     ("too late", end_one_batch_late, SYMMETRIC),
     ("too late", end_one_batch_late, HASHED),
     ("too late", promises_one_batch_late, PLAIN),

@@ -16,13 +16,14 @@ from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.reference import arguments, type_name
 from watersmeet.pipeline.wiring import Wiring
 from watersmeet.plan.options import literals
+from watersmeet.window.interval import Between
 
 EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
 # What connects a join, by the names that its function has for it.
 WIRING = {
     "left", "right", "on", "state_dir", "partitions", "inputs", "names", "time", "punctuations", "stream", "master",
-    "idle", "how", "storage_options", "cache", "cache_dir",
+    "idle", "how", "nulls_match", "where", "storage_options", "cache", "cache_dir",
 }  # fmt: skip
 # Given as None, they are left to `goal`.
 LEFT_OPEN = {("punctuated_join", "purge"), ("punctuated_join", "scheduling")}
@@ -115,7 +116,7 @@ def test_types_are_those_of_the_model(family: type[Wiring]) -> None:
         assert literals(hints[name]) == family.OPTIONS.offered_values(name), name
         kind = type_name(field.annotation, field.metadata).removeprefix("list of ")
         if kind in WRITTEN_AS:
-            assert leaves(hints[name]) - {type(None)} == WRITTEN_AS[kind], name
+            assert leaves(hints[name]) - {type(None), Between} == WRITTEN_AS[kind], name
 
 
 @EVERY
@@ -134,4 +135,5 @@ def test_pipeline_files_connect_a_join_as_its_function_does(family: type[Wiring]
     for name in family.model_fields.keys() & parameters(family).keys():
         field, parameter = family.model_fields[name], parameters(family)[name]
         default = None if field.is_required() else field.get_default(call_default_factory=True)
-        assert (default or None) == (None if parameter.default is parameter.empty else parameter.default), name
+        given = None if parameter.default is parameter.empty else parameter.default
+        assert (default or None) == (given or None), name

@@ -15,7 +15,7 @@ from watersmeet.columns.saturating import Times
 
 
 def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
-    """For every row the number of its group; NaN equals NaN and -0.0 equals 0.0.
+    """For every row the number of its group; NaN equals NaN, -0.0 equals 0.0 and a null equals a null.
 
     >>> group_ids([pa.chunked_array([[7, 3, 7]]), pa.chunked_array([["a", "a", "a"]])]).tolist()
     [0, 1, 0]
@@ -26,7 +26,7 @@ def group_ids(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
             # Arrow tells NaNs apart by their bits, and adding 0.0 turns -0.0 into 0.0.
             nan, zero = (pa.scalar(value, column.type) for value in (np.nan, 0.0))
             column = pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
-        codes = numpy_of(one_chunk(column).dictionary_encode().indices).astype(np.int64)
+        codes = numpy_of(one_chunk(column).dictionary_encode("encode").indices).astype(np.int64)
         if result is None:
             result = codes
         else:
@@ -56,8 +56,8 @@ def distinct_keys(table: pa.Table) -> pa.Table:
     return sort_by_hash(take(keys, first_of_each(group_ids(key_columns(keys)))))
 
 
-def repeats(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Rows of a hash-sorted table whose key an earlier row has.
+def repeats(table: pa.Table, beside: Sequence[str] = ()) -> npt.NDArray[np.bool_]:
+    """Rows of a hash-sorted table whose key, and columns `beside` it, an earlier row has.
 
     >>> repeats(pa.table({"_hash": pa.array([1, 4, 4, 4, 9], pa.uint64()), "_k0": ["a", "b", "c", "b", "d"]})).tolist()
     [False, False, False, True, False]
@@ -68,9 +68,10 @@ def repeats(table: pa.Table) -> npt.NDArray[np.bool_]:
     if len(rows):
         same = equal_keys(table, rows - 1, table, rows)
         found[rows] = same
-        if not same.all():  # different keys of one hash stand in any order
+        if beside or not same.all():  # different keys of one hash stand in any order
             rows = np.unique(np.concatenate([rows - 1, rows]))
-            ids = group_ids([table.column(name).take(pa.array(rows)) for name in key_names(table.schema)])
+            columns = dict.fromkeys([*key_names(table.schema), *beside])
+            ids = group_ids([table.column(name).take(pa.array(rows)) for name in columns])
             found[rows] = True
             found[rows[np.unique(ids, return_index=True)[1]]] = False
     return found

@@ -15,13 +15,18 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
 def shifted(times: Times, by: int) -> Times:
-    """Times moved by so many microseconds, at most 2**63 - 1 in either direction.
+    """Times moved by so many microseconds, however many.
 
     >>> shifted(np.array([0, LATEST - 3]), 5).tolist() == [5, LATEST]
     True
     >>> shifted(np.array([0, EARLIEST + 3]), -5).tolist() == [-5, EARLIEST]
     True
+    >>> shifted(np.array([EARLIEST]), 2**64 - 2).tolist() == [LATEST - 1]
+    True
     """
+    if not EARLIEST <= by <= LATEST:  # in steps that 64 bits can hold
+        step = saturated(by)
+        return shifted(shifted(times, step), by - step)
     return np.minimum(times, LATEST - by) + by if by >= 0 else np.maximum(times, EARLIEST - by) + by
 
 

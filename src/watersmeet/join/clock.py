@@ -3,6 +3,7 @@
 A left row l and a right row r belong together iff  -wait_right <= r - l <= wait_left.  So a stored left row waits for
 right rows with times up to l + wait_left, and is expired once every right row to come is later than that. What is to
 come is bounded by what has come: no row is expected more than `lateness` behind its input's newest time.
+A wait may be negative: the partners of a right row that waits for -5 min are left rows at least that much older.
 
     right input     ... newest ------------------ lateness ---|
                                                               bound: right rows to come are at or after it
@@ -16,8 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from watersmeet.columns.saturating import Times, saturated
+from watersmeet.columns.saturating import EARLIEST, LATEST, Times, saturated
+
+Late = Literal["join", "drop"]  # what happens to rows behind their input's bound
 
 
 @dataclass
@@ -43,6 +47,8 @@ class Clock:
 
     def horizon(self, name: str, others: list[str]) -> int | None:
         """The earliest time at which a row of `name` can still be of use, given the bounds of inputs that go on; None
-        if any may be."""
+        if any may be. It can be one after the latest time there is: then no row is of use."""
         bounds = [bound for other in others if (bound := self.bound(other)) is not None]
-        return saturated(min(bounds) - self.waits[name]) if bounds and len(bounds) == len(others) else None
+        if not bounds or len(bounds) < len(others):
+            return None
+        return min(max(min(bounds) - self.waits[name], EARLIEST), LATEST + 1)

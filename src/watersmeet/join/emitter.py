@@ -5,18 +5,22 @@ Operators work on row numbers. Only when the matches are known are the payload c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import HASH, Indices, gather, key_names
+from watersmeet.columns.grouping import repeats
+from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.parts import Departed, column_of
-
-Taken = tuple[pa.Table, Indices]  # a table, and the numbers of its rows
+from watersmeet.state.rules import Mask
 
 
 class Emitter:
@@ -63,6 +67,9 @@ class Emitter:
                 arrays.append(pa.nulls(count, column.field.type))
                 continue
             values = gather(table.column(at), wanted[name])
+            if column.null_if:
+                is_null = gather(table.column(column.null_if), wanted[name])
+                values = pc.if_else(is_null, pa.scalar(None, values.type), values)
             arrays.append(values if values.type == column.field.type else values.cast(column.field.type))
         if not arrays:  # an output of no columns still has a number of rows
             return pa.table({"_": pa.nulls(count)}).select([])
@@ -72,15 +79,17 @@ class Emitter:
 class BinaryEmitter(Emitter):
     """The output of a join of two inputs, whatever its type. Rows that match are in a `Hand` (see there).
 
-    `beside` names a column that stored rows need beside their keys; with `distinct` rows that agree in both are
-    redundant in a semi or anti join. With `marks_once` rows that leave at their first match may lie on disk, where they
-    are marked and leave when they are read for something else. `right` names a table that is joined without being an
-    input.
+    `beside` names a column that stored rows need beside their keys; with `distinct` rows of a semi or anti join that
+    agree in both, and in what the plan's condition needs, are redundant. With `marks_once` rows that leave at their
+    first match may lie on disk, where they are marked and leave when they are read for something else. `right` names a
+    table that is joined without being an input.
 
     preserved    inputs whose rows are emitted if they never match
     flagged      those whose stored rows remember whether they have matched
     once         the input whose rows leave at their first match: the left one of a semi or anti join
-    keys_only    the one of which only keys are stored (and times, in a window): the right one of such a join
+    keys_only    the one of which only keys are stored (and times, in a window, and what the condition needs): the right
+                 one of such a join
+    condition    what must hold for a pair of rows with equal keys to match; None: they match
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class BinaryEmitter(Emitter):
         self.once: str | None = self.left if self.type.exists else None
         self._marked = self.flagged | ({self.once} if marks_once else set())
         self.keys_only: str | None = self.right if self.type.exists else None
+        self.condition = None if plan.condition is None else Condition.of(plan.condition)
 
     def flags(self, name: str) -> tuple[str, ...]:
         """The flags of an input's stored rows."""
@@ -118,7 +128,30 @@ class BinaryEmitter(Emitter):
 
     def stored_columns(self, name: str, schema: pa.Schema) -> list[str]:
         """The columns by which a row is matched."""
-        return [HASH, *key_names(schema), *([self.beside[name]] if name in self.beside else [])]
+        beside = [self.beside[name]] if name in self.beside else []
+        columns = [HASH, *key_names(schema), *beside, *self.needed(name)]
+        return list(dict.fromkeys(columns))
+
+    def needed(self, name: str) -> list[str]:
+        """The columns of an input that the condition needs."""
+        return [] if self.condition is None else self.condition.columns("left" if name == self.left else "right")
+
+    def redundant(self, name: str) -> Callable[[pa.Table], Mask] | None:
+        """Which rows of a table, sorted by hash, others make useless: where only keys are wanted."""
+        return partial(repeats, beside=self.needed(name)) if name == self.keys_only and self.distinct else None
+
+    def matching(self, name: str, mine: Taken, theirs: Taken) -> tuple[Indices, Indices]:
+        """Of pairs of rows with equal keys those that match; the first ones are rows of an input, the others of the
+        other."""
+        if self.condition is None:
+            return mine[1], theirs[1]
+        left, right = (mine, theirs) if name == self.left else (theirs, mine)
+        holds = self.condition.holds(left, right)
+        rejected = len(holds) - int(np.count_nonzero(holds))
+        if not rejected:
+            return mine[1], theirs[1]
+        self.metrics.count("pairs_rejected", rejected)
+        return mine[1][holds], theirs[1][holds]
 
     def unmatched(self, name: str, table: pa.Table, rows: Indices, reason: str) -> Iterator[pa.Table]:
         """Rows of an input that can match nothing any more and never did."""

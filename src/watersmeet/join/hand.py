@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, numpy_of, take
-from watersmeet.columns.grouping import repeats
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.join_type import MATCHED
 from watersmeet.state.parts import Part, Rows, column_of
@@ -38,8 +37,11 @@ class Hand:
         self._emitted = {name: mask.copy() for name, mask in self.matched.items() if name == emitter.once}
 
     def stored(self, name: str, i: Indices, part: Part, j: Indices) -> Iterator[pa.Table]:
-        """Rows of an input match stored rows of the other."""
+        """Rows of an input match stored rows of the other with equal keys, if the condition holds."""
         emitter, other = self.emitter, self.emitter.other[name]
+        i, j = emitter.matching(name, (self.tables[name], i), (part.table, j))
+        if not len(i):
+            return
         if emitter.type.pairs:
             yield emitter.rows({name: (self.tables[name], i), other: (part.table, j)})
         if name in self.matched:
@@ -54,10 +56,12 @@ class Hand:
                 yield emitter.rows({other: (part.table, fresh)})
 
     def pairs(self, i: Indices, j: Indices) -> Iterator[pa.Table]:
-        """Left and right rows match each other."""
-        emitter = self.emitter
+        """Left and right rows with equal keys match each other, if the condition holds."""
+        emitter, (left, right) = self.emitter, self.emitter.names
+        i, j = emitter.matching(left, (self.tables[left], i), (self.tables[right], j))
+        if not len(i):
+            return
         if emitter.type.pairs:
-            left, right = emitter.names
             yield emitter.rows({left: (self.tables[left], i), right: (self.tables[right], j)})
         for name, rows in zip(emitter.names, (i, j), strict=True):
             if name in self.matched:
@@ -117,7 +121,8 @@ class Hand:
         return with_flag(table, self.matched[name]) if self.emitter.flags(name) else table
 
     def _distinct(self, name: str, table: pa.Table) -> pa.Table:
-        again = repeats(table) if self.emitter.distinct else None
+        redundant = self.emitter.redundant(name)
+        again = redundant(table) if redundant else None
         if again is None or not again.any():
             return table
         self.emitter.accounts.leave(name, "redundant", int(np.count_nonzero(again)))

@@ -3,7 +3,7 @@
 null keys    leave: a null equals nothing
 null times   leave, where the join has a window
              (of an input whose unmatched rows are wanted they are kept aside for that)
-late rows    are counted: they are joined with what is still held
+late rows    are counted: they are joined with what is still held, or leave if they are to be dropped
 the others   are sorted by hash
 """
 
@@ -36,11 +36,13 @@ class Prologue:
         times: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         preserved: Collection[str] = (),
+        drop_late: bool = False,
     ) -> None:
         self.plan, self.accounts, self.metrics = plan, accounts, metrics
         self.times = dict(times or {})
         self.clock = clock
         self.preserved = preserved
+        self.drop_late = drop_late
         self._aside: list[tuple[str, str, pa.Table]] = []
 
     def admit(self, batch: Batch, name: str, *, in_order: bool = True) -> pa.Table:
@@ -54,7 +56,7 @@ class Prologue:
         keyed = self._without(name, table, "null_key", key_names(table.schema))
         if name in self.times:
             keyed = self._without(name, keyed, "null_time", [self.times[name]])
-            self._count_late(name, keyed)
+            keyed = self._in_time(name, keyed)
         return sort_by_hash(keyed) if in_order else keyed.combine_chunks()
 
     def _without(self, name: str, table: pa.Table, reason: str, columns: list[str]) -> pa.Table:
@@ -74,8 +76,17 @@ class Prologue:
         aside, self._aside = self._aside, []
         return aside
 
-    def _count_late(self, name: str, table: pa.Table) -> None:
+    def _in_time(self, name: str, table: pa.Table) -> pa.Table:
+        """All rows, or those that are not late: the others leave, and no row of the output shows that they came."""
         bound = self.clock.bound(name) if self.clock else None
-        late = 0 if bound is None else int(np.count_nonzero(times_of(table, self.times[name]) < bound))
-        if late:
-            self.metrics.count(f"late.{name}", late)
+        if bound is None:
+            return table
+        late = times_of(table, self.times[name]) < bound
+        count = int(np.count_nonzero(late))
+        if not count:
+            return table
+        self.metrics.count(f"late.{name}", count)
+        if not self.drop_late:
+            return table
+        self.accounts.leave(name, "late", count)
+        return table.filter(pa.array(~late))

@@ -99,7 +99,15 @@ class MJoin(Operator):
         times = None if self.window is None else self.options.time
         required = required_inputs(self.name, self.options.optional, self.names)
         alone = required if self.options.optional and len(required) == 1 else ()
-        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock, preserved=alone)
+        self.prologue = Prologue(
+            plan,
+            self.accounts,
+            self.metrics,
+            times=times,
+            clock=self.clock,
+            preserved=alone,
+            drop_late=self.options.late == "drop",
+        )
         self.buckets = Buckets(self.options.buckets)
         self.stores = {spec.name: self._store(index, spec) for index, spec in enumerate(plan.inputs)}
         self.tables = [HashTable(self.stores[name], probes_disk=self.window is not None) for name in self.names]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from watersmeet.errors import OptionError
+from watersmeet.join.clock import Late
 from watersmeet.plan.join_plan import JoinPlan
 from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
@@ -34,7 +35,7 @@ class MultiwayOptions(Options):
     """
 
     TUNING: ClassVar[frozenset[str]] = frozenset(
-        {"driver", "slices", "max_results", "memory", "idle_pages", "page_rows"}
+        {"driver", "late", "slices", "max_results", "memory", "idle_pages", "page_rows"}
     )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time"})
 
@@ -53,6 +54,10 @@ class MultiwayOptions(Options):
         ge=0,
         le=MAX_DURATION,
         description="How far behind its input's newest time a row may come and still find all its partners.",
+    )
+    late: Late = Field(
+        "join",
+        description="Whether later rows are joined with what is still there, or dropped.",
     )
     time: dict[str, str] = Field(
         default_factory=dict,
@@ -99,9 +104,9 @@ class MultiwayOptions(Options):
     )
 
     def effective(self) -> dict[str, Any]:
-        """Lateness is about windows, only some drivers cut their buffers into slices, and without a budget nothing is
+        """Late rows are about windows, only some drivers cut their buffers into slices, and without a budget nothing is
         flushed. With a window nothing is left for idle batches. Buckets count even so: a budget may still come."""
-        unused = set() if self.window is not None else {"lateness"}
+        unused = set() if self.window is not None else {"lateness", "late"}
         if self.driver not in ("timestamp", "round_robin"):
             unused.add("slices")
         if self.memory is None:

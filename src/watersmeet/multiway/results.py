@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import key_names, times_of
 from watersmeet.errors import FanOutError
-from watersmeet.join.emitter import Emitter, Taken
+from watersmeet.join.condition import Taken
+from watersmeet.join.emitter import Emitter
 from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.options import MultiwayOptions
 from watersmeet.multiway.probe import ABSENT, Matches, Probe

@@ -101,10 +101,14 @@ def shown_value(field: FieldInfo, value: Any) -> str:
     """A value of an option as a pipeline file would have it, sizes and durations with their units."""
     kind = type_name(field.annotation, field.metadata)
     if isinstance(value, tuple):
-        return ", ".join(format_duration(one) if kind == "list of duration" else str(one) for one in value)
+        return ", ".join(_shown_duration(one) if kind == "list of duration" else str(one) for one in value)
     if kind == "duration":
         return format_duration(value)
     return filesize.decimal(value) if kind == "size" else str(value)
+
+
+def _shown_duration(value: int | None) -> str:
+    return "unbounded" if value is None else format_duration(value)
 
 
 def type_name(annotation: Any, metadata: list[Any] | None = None) -> str:

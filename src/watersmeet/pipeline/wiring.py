@@ -107,6 +107,14 @@ class BinaryWiring(PartitionedWiring):
         default="inner",
         description="`inner`, `left`, `right`, `full`, `left_semi` or `left_anti`.",
     )
+    nulls_match: bool | list[str] = Field(
+        default=False,
+        description="Whether a null in the key matches a null: for all key columns, or for those that are named.",
+    )
+    where: str | None = Field(
+        default=None,
+        description="A SQL condition on pairs of rows with equal keys, such as `left.price <= right.limit`.",
+    )
 
     def sources(self) -> dict[str, str]:
         """Left and right."""
@@ -124,6 +132,8 @@ class BinaryWiring(PartitionedWiring):
             site.frames[self.right],
             on=python_keys(self.on),
             how=self.how,
+            nulls_match=self.nulls_match,
+            where=self.where,
             state_dir=site.state_dir,
             partitions=self.partitions,
             **options,

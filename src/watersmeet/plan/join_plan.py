@@ -23,12 +23,15 @@ class OutputColumn:
     """An output column: its field, and the input and internal column that feed it.
 
     A result that has no row of that input takes the value from the same column of the input `otherwise`, if given.
+    `null_if` names a column of the same row that is true where the value is null: a key of which nulls match is never
+    null inside the operators.
     """
 
     field: pa.Field
     input: str
     column: str
     otherwise: str = ""
+    null_if: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class JoinPlan:
     tuning: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
     how: str = "inner"
+    condition: dict[str, Any] | None = None  # on pairs of rows with equal keys (see `join.condition`)
 
     def input(self, name: str) -> InputSpec:
         """The input of that name."""
@@ -78,6 +82,7 @@ class JoinPlan:
         return {
             "operator": self.operator,
             "how": self.how,
+            **({} if self.condition is None else {"where": self.condition["text"]}),
             "options": self.options,
             "inputs": {
                 spec.name: {"keys": [str(k) for k in spec.keys], "payload": [str(p) for p in spec.payload]}
@@ -105,12 +110,13 @@ class JoinPlan:
                 }
                 for spec in self.inputs
             ],
-            "output": [[column.input, column.column, column.otherwise] for column in self.output],
+            "output": [[column.input, column.column, column.otherwise, column.null_if] for column in self.output],
             "output_schema": _encode(pa.schema([column.field for column in self.output])),
             "options": self.options,
             "tuning": self.tuning,
             "partitions": self.partitions,
             "how": self.how,
+            "condition": self.condition,
         }
 
     @classmethod
@@ -122,10 +128,10 @@ class JoinPlan:
             keys, payload = tuple(types[: spec["keys"]]), tuple(types[spec["keys"] :])
             inputs.append(InputSpec(spec["name"], keys, payload, spec["keep_null_keys"]))
         output = [
-            OutputColumn(field, source, column, otherwise)
-            for field, (source, column, otherwise) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
+            OutputColumn(field, *described)
+            for field, described in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
-        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"]
+        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"], raw["condition"]
         return cls(raw["operator"], tuple(inputs), tuple(output), *settings)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from watersmeet.columns.grouping import repeats
 from watersmeet.columns.matching import matches
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.hand import Hand
@@ -38,7 +37,7 @@ class SymmetricJoin(BinaryJoin):
                 space,
                 self.accounts,
                 flags=self.emitter.flags(spec.name),
-                redundant=repeats if spec.name == self.emitter.keys_only else None,
+                redundant=self.emitter.redundant(spec.name),
             )
             for index, spec in enumerate(plan.inputs)
         }

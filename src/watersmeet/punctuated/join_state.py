@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Indices, key_name, take
-from watersmeet.columns.grouping import repeats
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
@@ -60,7 +59,7 @@ class JoinState:
                 buckets=buckets,
                 counts_buckets=True,
                 flags=emitter.flags(name),
-                redundant=repeats if name == emitter.keys_only else None,
+                redundant=emitter.redundant(name),
             )
             for name in self.names
         }

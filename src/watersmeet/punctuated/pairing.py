@@ -16,7 +16,7 @@ Tables = dict[str, pa.Table]  # a table per input
 
 
 class DonePairs:
-    """Rows in hand, and which of them have matched the only row they can match."""
+    """Rows in hand, and which of them have been compared with the only row they can match."""
 
     def __init__(self, emitter: BinaryEmitter, tables: Tables, one_sides: frozenset[str]) -> None:
         self.hand = Hand(emitter, tables)
@@ -33,23 +33,23 @@ class DonePairs:
                 self.note(name, rows)
 
     def note(self, name: str, rows: Indices) -> None:
-        """Rows of an input have matched."""
+        """Rows of an input have equal keys with rows of the other."""
         if name in self.done_by:
             self.done[name][rows] = True
 
     def settle(self) -> Iterator[pa.Table]:
         """All matches are known: rows that have matched and need no more leave."""
         once = self.hand.emitter.once
+        if once in self.done:  # all that has matched is about to go
+            self.done[once] = self.done[once][~self.hand.matched[once]]
         yield from self.hand.settle()
-        if once in self.done:  # all that has matched is gone
-            self.done[once] = np.zeros(self.hand.tables[once].num_rows, np.bool_)
 
-    def take_done(self, name: str) -> pa.Table:
-        """The rows of an input that are done with; they have left."""
+    def take_done(self, name: str) -> Generator[pa.Table, None, pa.Table]:
+        """The rows of an input that are done with leave, and are returned. The only row of their key has come: where
+        the condition does not hold they are unmatched."""
         mask = self.done[name]
         gone = self.hand.tables[name].filter(pa.array(mask))
-        for _ in self.hand.leave(name, mask, "one_to_many"):
-            raise AssertionError("a row that has matched is unmatched")
+        yield from self.hand.leave(name, mask, "one_to_many")
         return gone
 
 
@@ -65,6 +65,11 @@ def join_generations(
     for one in crossed:
         yield from one.match()
         yield from one.settle()
-    done = {name: merge_by_hash([one.take_done(name) for one in crossed]) for name in emitter.names}
+    done = {}
+    for name in emitter.names:
+        gone = []
+        for one in crossed:
+            gone.append((yield from one.take_done(name)))
+        done[name] = merge_by_hash(gone)
     rest = {name: merge_by_hash([one.hand.rest(name) for one in crossed]) for name in emitter.names}
     return rest, done

@@ -109,7 +109,7 @@ class PunctuatedJoin(BinaryJoin):
                 yield from new.hand.stored(name, i, part, j)
                 new.note(name, i)
                 if name in self.one_sides:
-                    state.forget(state.other[name], part, j, "one_to_many")
+                    yield from self.emitter.departed(state.forget(state.other[name], part, j, "one_to_many"))
         yield from new.match()
         yield from new.settle()
 
@@ -143,7 +143,7 @@ class PunctuatedJoin(BinaryJoin):
 
     def _store(self, name: str, new: DonePairs, batch: Batch, *, late: bool) -> Iterator[pa.Table]:
         state = self.state
-        new.take_done(name)
+        yield from new.take_done(name)
         sources = state.without_future(name, new.hand.tables[name])
         yield from new.hand.leave_by(name, by_reason(sources))
         table = new.hand.rest(name)

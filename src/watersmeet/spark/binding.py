@@ -13,7 +13,7 @@ How the rows travel is in `wire`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from watersmeet.spark.schema import (
     check_streaming,
     common_key_types,
     find_column,
+    null_safe_keys,
     quoted,
     row_bytes,
 )
@@ -61,6 +62,10 @@ class Output:
     otherwise: str = ""  # the input whose key it is in a result that has no row of the first
 
 
+# From the sources as they travel, and the types of their keys, to the condition of a plan.
+MakeCondition = Callable[[Sequence[Source], Sequence[T.DataType]], dict[str, Any]]
+
+
 @dataclass
 class Binding:
     """What a family's public function hands over: everything that makes the join."""
@@ -81,12 +86,14 @@ class Binding:
     extra_output: list[tuple[T.StructField, str, str]] = field(default_factory=list)  # field, input, internal column
     key_types: list[T.DataType] | None = None  # by default those that the sources have in common
     table: Mapping[str, Any] | None = None  # the size and the layout of a table that the stream is joined with
+    condition: MakeCondition | None = None  # on pairs of rows with equal keys (see `conditions`)
 
     def frame(self) -> DataFrame:
         """The streaming DataFrame of results."""
         self._settle_watermarks()
         rows = [source for source in self.sources if source.kind == "rows"]
-        key_types = self.key_types or common_key_types(self.who, rows)
+        key_types = list(self.key_types or common_key_types(self.who, rows))
+        key_types += [T.BooleanType() for _ in rows[0].nulls_match]
         for source in self.sources:
             for spec in source.fields:
                 check_encodable(self.who, source.name, spec)
@@ -199,6 +206,7 @@ class Binding:
                 column.input,
                 internal_name(by_name[column.input], column.position),
                 column.otherwise,
+                null_flag(by_name[column.input], column.position),
             )
             for column in self.output
         ]
@@ -207,7 +215,8 @@ class Binding:
             for spec, source, column in self.extra_output
         ]
         settings = self.options.identity(), self.options.tuning(), partitions, self.how.name
-        return JoinPlan(self.operator, specs, tuple(output), *settings)
+        condition = None if self.condition is None else self.condition(rows, key_types)
+        return JoinPlan(self.operator, specs, tuple(output), *settings, condition)
 
     def _control(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame:
         """The markers sent to the join, a copy for every partition."""
@@ -266,8 +275,19 @@ def described(plan: JoinPlan, sources: Sequence[Source]) -> Description:
     return Description(plan, columns)
 
 
+def null_flag(source: Source, position: int) -> str:
+    """The internal name of the column that says where a key is null of which nulls match; empty for other columns."""
+    key = source.keys.index(position) if position in source.keys else -1
+    return key_name(len(source.keys) + source.nulls_match.index(key)) if key in source.nulls_match else ""
+
+
 def binary_sources(
-    who: str, left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], names: tuple[str, str]
+    who: str,
+    left: DataFrame,
+    right: DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    names: tuple[str, str],
+    nulls_match: bool | Sequence[str] = False,
 ) -> list[Source]:
     """The two sources of a binary join on pairs of columns."""
     sources = []
@@ -275,5 +295,6 @@ def binary_sources(
         check_streaming(who, name, frame)
         keys = [find_column(who, name, frame, pair[side]) for pair in pairs]
         payload = [i for i in range(len(frame.columns)) if i not in keys]
-        sources.append(Source(name, frame, keys, payload))
+        safe = null_safe_keys(who, left, nulls_match, pairs)
+        sources.append(Source(name, frame, keys, payload, nulls_match=safe))
     return sources

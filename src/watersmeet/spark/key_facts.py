@@ -67,7 +67,29 @@ class KeyFacts:
             constraint = replace(constraint, sequence=self._sequence(constraint.sequence, source))
         if isinstance(constraint, Clustered):
             return constraint
-        return replace(constraint, key=f"_k{self._ordered_key(constraint, source)}")
+        index = self._ordered_key(constraint, source)
+        if index in source.nulls_match:
+            raise OptionError(
+                self.who,
+                expected="Ordered on a key of which nulls match nothing",
+                found=f"nulls_match for {source.fields[source.keys[index]].name}, and Ordered({source.name!r})",
+                hint="A null has no place in an order: replace nulls by a value, or leave the constraint out.",
+                option="constraints",
+                input=source.name,
+            )
+        return replace(constraint, key=f"_k{index}")
+
+    def check_nulls_match(self, source: Source, option: str) -> None:
+        """Refuse an option that speaks of punctuations where nulls match: a null in a punctuation means anything, so
+        that none could speak of the key that is null."""
+        if source.nulls_match:
+            raise OptionError(
+                self.who,
+                expected=f"nulls_match without {option}",
+                found="both: in a punctuation a null in the key means anything",
+                hint="Replace nulls in the key by a value, for example with coalesce, and leave nulls_match out.",
+                option="nulls_match",
+            )
 
     def _sequence(self, name: str, source: Source) -> str:
         position = find_column(self.who, source.name, source.frame, name)
@@ -133,6 +155,8 @@ class KeyFacts:
                 hint="Write for example {'right': PunctuationRows('is_end')}.",
                 option="punctuations",
             )
+        if punctuations:
+            self.check_nulls_match(sources[0], "punctuations")
         for name, given in (punctuations or {}).items():
             if name not in by_name:
                 raise OptionError(

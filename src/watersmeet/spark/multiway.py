@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, OptionError
+from watersmeet.join.clock import Late
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions, required_inputs
 from watersmeet.plan.options import known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
@@ -39,6 +40,7 @@ def multiway_join(
     time: Names | Mapping[str, str] | None = None,
     window: str | timedelta | None = None,
     lateness: str | timedelta = "10 s",
+    late: Late = "join",
     optional: str | Sequence[str] = (),
     slices: int = 8,
     max_results: int = 1_000_000_000,
@@ -71,6 +73,8 @@ def multiway_join(
         window: With `time`, only combinations whose times all lie within this span (`"10 min"`) are results, and state
             that no later row can need expires.
         lateness: With `window`, how far behind its input's newest time a row may come and still find all its partners.
+        late: Whether a row that comes later still is joined with what is there (`"join"`), or dropped before it is
+            joined (`"drop"`). Both are counted.
         optional: Names of inputs that may be absent: the result is the left join of the other inputs' combinations with
             them, in this order. A combination without a row of an optional input comes once, in the first micro-batch
             in which it is certain that none will come: that input has ended (`end_input`), or the window has passed.
@@ -117,6 +121,7 @@ def multiway_join(
         driver=driver,
         window=window,
         lateness=lateness,
+        late=late,
         optional=optional,
         slices=slices,
         max_results=max_results,

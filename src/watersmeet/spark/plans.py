@@ -47,6 +47,10 @@ class Plans(ABC):
         """Whether its rows come from a stream, or may do."""
 
     @abstractmethod
+    def alias(self) -> str | None:
+        """The name that `DataFrame.alias` has given it, if that was the last thing done to it."""
+
+    @abstractmethod
     def with_delays(self, new: NewDelay) -> DataFrame:
         """The DataFrame with other delays of its watermarks."""
 
@@ -116,6 +120,11 @@ class ClassicPlans(Plans):
         """Spark knows."""
         return bool(node.isStreaming())
 
+    def alias(self) -> str | None:
+        """That of the node at the top."""
+        root = self.root()
+        return str(root.alias()) if self.name(root) == "SubqueryAlias" else None
+
     def with_delays(self, new: NewDelay) -> DataFrame:
         """A plan of new nodes, above the watermarks."""
         java: Any = self.session._jvm
@@ -168,6 +177,11 @@ class ConnectPlans(Plans):
         if not children:
             return bool(getattr(node, "_is_streaming", self.name(node) in ("SQL", "CachedRemoteRelation")))
         return any(map(self.is_streaming, children))
+
+    def alias(self) -> str | None:
+        """That of the node at the top."""
+        root = self.root()
+        return str(root._alias) if self.name(root) == "SubqueryAlias" else None
 
     def with_delays(self, new: NewDelay) -> DataFrame:
         """Copies of the nodes above the watermarks. They keep their ids, by which columns refer to them."""

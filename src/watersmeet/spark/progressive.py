@@ -13,6 +13,7 @@ from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Options, known_names
 from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
+from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.schema import key_pairs
 from watersmeet.spark.storage import StorageOptions, stored_at
@@ -31,6 +32,8 @@ def progressive_join(
     how: str = "inner",
     *,
     state_dir: str | os.PathLike[str],
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
     memory: str | int | None = None,
     policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
     flush: Flush | None = None,
@@ -66,6 +69,10 @@ def progressive_join(
             unmatched row is emitted once, as soon as it is certain that nothing can match it (here: when the
             other input has ended, see `end_input`).
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        nulls_match: Whether a null in the key matches a null, as with Spark's `<=>`: for all key columns, or for those
+            that are named. By default a null matches nothing.
+        where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
+            right.limit"`. The inputs are called `left` and `right`, or by their aliases (see docs/conditions.md).
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed, added and taken away at a restart.
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
@@ -118,7 +125,7 @@ def progressive_join(
         sequential_page_cost=sequential_page_cost,
         distinct_keys=distinct_keys,
     )
-    return join(left, right, on, state_dir, options, partitions, how)
+    return join(left, right, on, state_dir, options, partitions, how, nulls_match, where)
 
 
 def began_under_budget(state_dir: str) -> bool:
@@ -134,17 +141,22 @@ def join(
     options: ProgressiveOptions,
     partitions: int | None = None,
     how: str = "inner",
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
 ) -> DataFrame:
     """The join with any options there are, those for experiments included."""
     operator, kind = options.operator, checked_how(WHO, how)
     pairs, shared = key_pairs(WHO, on)
-    sources = typed_sources(binary_sources(WHO, left, right, pairs, ("left", "right")), kind)
+    sources = binary_sources(WHO, left, right, pairs, ("left", "right"), nulls_match)
+    condition = where_of(WHO, where, sources)
+    sources = typed_sources(sources, kind, needed=condition_columns(condition))
     return Binding(
         who=WHO,
         operator=operator,
         sources=sources,
         output=binary_output(WHO, *sources, shared=shared, how=kind),
         how=kind,
+        condition=condition_of(condition),
         options=Options() if operator == UNLIMITED else options,
         state_dir=state_dir,
         partitions=partitions,

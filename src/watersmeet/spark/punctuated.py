@@ -17,6 +17,7 @@ from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources
+from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.key_facts import KeyFacts, Punctuations
 from watersmeet.spark.output import binary_output, check_clashes, typed_sources
 from watersmeet.spark.promises import FIELDS
@@ -39,6 +40,8 @@ def punctuated_join(
     how: str = "inner",
     *,
     state_dir: str | os.PathLike[str],
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
     constraints: Sequence[Constraint | Mapping[str, Any]] = (),
     punctuations: Mapping[str, Punctuations] | None = None,
     purge: Literal["immediate", "batch"] | None = None,
@@ -70,6 +73,10 @@ def punctuated_join(
             unmatched row is emitted once, as soon as it is certain that nothing can match it (the other
             input has promised to send no more rows of its key, or has ended).
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        nulls_match: Whether a null in the key matches a null, as with Spark's `<=>`: for all key columns, or for those
+            that are named. By default a null matches nothing.
+        where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
+            right.limit"`. The inputs are called `left` and `right`, or by their aliases (see docs/conditions.md).
         constraints: What is known beforehand: `OneToMany`, `Clustered`, `Ordered`.
         punctuations: Per input ("left", "right") where its punctuations come from: `PunctuationRows`, or a streaming
             DataFrame with a column for every key column of the input (see `patterns`; a plain value, an array of values
@@ -117,7 +124,7 @@ def punctuated_join(
             option="propagate",
         )
     pairs, shared = key_pairs(WHO, on)
-    sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
+    sources = binary_sources(WHO, left, right, pairs, ("left", "right"), nulls_match)
     key_types = common_key_types(WHO, sources)
     given = {"purge": purge, "scheduling": scheduling, "quota": quota, "memory": memory, "goal": goal}
     checked = PunctuatedOptions.checked(
@@ -131,8 +138,12 @@ def punctuated_join(
         **{name: value for name, value in given.items() if value is not None},
     )
     facts = KeyFacts(WHO, checked.constraints, key_types)
+    if propagate is not None:
+        facts.check_nulls_match(sources[0], "propagate")
     all_sources = facts.with_punctuations(sources, punctuations)
-    rows = all_sources[:2] = typed_sources(all_sources[:2], kind, facts.sequences(sources[1]))
+    condition = where_of(WHO, where, all_sources)
+    needed = [*facts.sequences(sources[1]), *condition_columns(condition)]
+    rows = all_sources[:2] = typed_sources(all_sources[:2], kind, needed)
     options = checked.model_copy(update={"constraints": facts.resolved(rows)})
     # A row that is a punctuation leaves most columns null.
     output = binary_output(WHO, *rows, shared=shared, how=kind, nullable=propagate is not None)
@@ -147,6 +158,7 @@ def punctuated_join(
         sources=all_sources,
         output=output,
         how=kind,
+        condition=condition_of(condition),
         options=options,
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,

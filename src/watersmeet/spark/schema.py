@@ -82,7 +82,8 @@ class Source:
 
     `keys` and `payload` are positions of columns. `marker` is the position of a boolean column that marks the
     punctuations among the rows of an input; their own columns are the last `marked` ones of the payload. With
-    `keep_null_keys` the operator gets the rows without a key too, apart from the others.
+    `keep_null_keys` the operator gets the rows without a key too, apart from the others. `nulls_match` are the numbers
+    of the keys of which nulls match: each travels as a value that is never null, and a further key, whether it is null.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Source:
     marker: int | None = None
     marked: int = 0
     keep_null_keys: bool = False
+    nulls_match: tuple[int, ...] = ()
 
     @property
     def fields(self) -> list[T.StructField]:
@@ -192,6 +194,36 @@ def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
         hint="Write for example on='id', on=['a', 'b'] or on=[('order_id', 'id')].",
         option="on",
     )
+
+
+def null_safe_keys(who: str, left: DataFrame, nulls_match: Any, pairs: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+    """`nulls_match` as the numbers of the keys of which nulls match each other."""
+    if isinstance(nulls_match, bool):
+        return tuple(range(len(pairs))) if nulls_match else ()
+    named = [nulls_match] if isinstance(nulls_match, str) else nulls_match
+    if not isinstance(named, Sequence) or not _are_text(named):
+        raise OptionError(
+            who,
+            expected="nulls_match = True, False, or names of key columns",
+            found=repr(nulls_match),
+            hint="Write for example nulls_match=True or nulls_match=['region'].",
+            option="nulls_match",
+        )
+    session, found = left.sparkSession, set()
+    for name in named:
+        wanted = comparable_name(session, name)
+        at = [i for i, pair in enumerate(pairs) if wanted in (comparable_name(session, one) for one in pair)]
+        if not at:
+            raise ColumnError(
+                who,
+                expected=f"nulls_match to name key columns: {', '.join(pair[0] for pair in pairs)}",
+                found=repr(name),
+                hint="Name columns that are in on.",
+                option="nulls_match",
+                column=name,
+            )
+        found.update(at)
+    return tuple(sorted(found))
 
 
 def _are_text(items: Sequence[object]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -14,10 +15,12 @@ from pyspark.sql import types as T
 from watersmeet.calibration.window import window_costs
 from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.errors import ColumnError, OptionError
+from watersmeet.join.clock import Late
 from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Duration, Options, checked_path, known_names
 from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
+from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.key_facts import KeyFacts, Punctuations
 from watersmeet.spark.output import binary_output, typed_sources
@@ -27,6 +30,7 @@ from watersmeet.spark.storage import StorageOptions, find_storage, stored_at
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.explain import Explanation, explain_rates, explain_state
+from watersmeet.window.interval import Between
 from watersmeet.window.options import Algorithm, Overload, WindowOptions
 
 WHO = "window_join"
@@ -42,9 +46,12 @@ def window_join(
     how: str = "inner",
     *,
     state_dir: str | os.PathLike[str],
-    window: Length | tuple[Length, Length],
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
+    window: Length | tuple[Length, Length] | Between,
     time: str | tuple[str, str] | None = None,
     lateness: Length = "10 s",
+    late: Late = "join",
     constraints: Sequence[Constraint | Mapping[str, Any]] = (),
     punctuations: Mapping[str, Punctuations] | None = None,
     on_violation: Literal["raise", "drop", "keep"] = "raise",
@@ -73,11 +80,19 @@ def window_join(
             unmatched row is emitted once, as soon as it is certain that nothing can match it (its window
             has passed: the other input's newest time less `lateness` is beyond it).
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        nulls_match: Whether a null in the key matches a null, as with Spark's `<=>`: for all key columns, or for those
+            that are named. By default a null matches nothing.
+        where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
+            right.limit"`. The inputs are called `left` and `right`, or by their aliases (see docs/conditions.md).
         window: How long the rows of the left and of the right input wait for rows that come after them: a pair of
-            durations such as `("60 s", "5 min")`, or one for both.
+            durations such as `("60 s", "5 min")`, or one for both. Or the interval in which right time less left time
+            must lie: `between("5 min", "10 min")`; it need not contain zero and may be open on one side
+            (`between("0 s", None)`), with a warning: nothing bounds the state of the input that waits then.
         time: The timestamp columns of both inputs; None for the arrival clock, one timestamp per micro-batch.
         lateness: How far behind its input's newest time a row may come and still find all its partners. Later rows are
-            counted, and joined with what is still there.
+            late, and counted.
+        late: `"join"` joins a late row with what is still there. `"drop"` drops it before it is joined, as Spark's own
+            join does: it is in no result, and not among the unmatched rows either.
         constraints: What is known of the keys beforehand: `OneToMany`, `Clustered`, `Ordered`. A row that they leave
             without a partner to come leaves before its window has passed.
         punctuations: Per input ("left", "right") where its punctuations come from, as for `punctuated_join`.
@@ -111,7 +126,7 @@ def window_join(
     """
     pairs, shared = key_pairs(WHO, on)
     kind = checked_how(WHO, how)
-    sources = binary_sources(WHO, left, right, pairs, ("left", "right"))
+    sources = binary_sources(WHO, left, right, pairs, ("left", "right"), nulls_match)
     promised = bool(constraints) or punctuations is not None
     known = {"constraints": constraints, "on_violation": on_violation} if promised else {}
     if not promised and on_violation != "raise":
@@ -128,6 +143,7 @@ def window_join(
         window=window,
         time=time,
         lateness=lateness,
+        late=late,
         algorithm=algorithm,
         service_rate=service_rate,
         memory=memory,
@@ -142,12 +158,15 @@ def window_join(
             hint="A row that was dropped might have been the match of another: absence could not be proved.",
             option="on_overload",
         )
+    _warn_of_open_end(options)
     times = _time_positions(sources, options.time)
     key_types = common_key_types(WHO, sources)
     constrained = options.constraints if isinstance(options, PromisedWindowOptions) else ()
     facts = KeyFacts(WHO, constrained, key_types)
     all_sources = facts.with_punctuations(sources, punctuations)
-    sources = all_sources[:2] = typed_sources(all_sources[:2], kind, [*times[1:], *facts.sequences(sources[1])])
+    condition = where_of(WHO, where, all_sources)
+    needed = [*times[1:], *facts.sequences(sources[1]), *condition_columns(condition)]
+    sources = all_sources[:2] = typed_sources(all_sources[:2], kind, needed)
     estimated = options.on_overload == "shed" and options.service_rate is None
     filled_in: dict[str, Any] = {"constraints": facts.resolved(sources)} if promised else {}
     filled_in |= {
@@ -162,6 +181,7 @@ def window_join(
         sources=all_sources,
         output=binary_output(WHO, *sources, shared=shared, how=kind),
         how=kind,
+        condition=condition_of(condition),
         options=options,
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
@@ -170,6 +190,16 @@ def window_join(
         # Clocks are those of a partition: how long an unmatched row waits has no bound that Spark could be told.
         times={} if any(kind.unmatched) else _event_times(sources, options),
     ).frame()
+
+
+def _warn_of_open_end(options: WindowOptions) -> None:
+    for side, other, wait in zip(("left", "right"), ("right", "left"), options.window, strict=True):
+        if wait is None:
+            warnings.warn(
+                f"{WHO}: nothing bounds the state of input {side!r}: its rows wait for ever, because the interval is "
+                f"open. They leave when input {other!r} has ended; memory=... keeps what is held on disk.",
+                stacklevel=4,
+            )
 
 
 def _time_positions(sources: Sequence[Source], names: tuple[str, str] | None) -> list[int]:
@@ -212,24 +242,32 @@ def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[st
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Length = Annotated[Duration, Field(gt=0)]
+_Held = Annotated[Duration, Field(ge=0)]
 
 
 def _event_times(sources: Sequence[Source], options: WindowOptions) -> EventTimes:
-    """A row's partners are older than it by at most the other window."""
-    if options.time is None:
+    """A row's partners are older than it by at most the other window; those of an open interval by any time."""
+    if options.time is None or None in options.window:
         return {}
     positions = _time_positions(sources, options.time)
     if not all(has_watermarks(s.fields[i].dataType) for s, i in zip(sources, positions, strict=True)):
         return {}
-    holds = reversed(options.window)
+    holds = (max(wait or 0, 0) for wait in reversed(options.window))
     return {
         source.name: EventTime(position, options.lateness, hold)
         for source, position, hold in zip(sources, positions, holds, strict=True)
     }
 
 
+def _expected_windows(window: Any) -> Any:
+    """How long rows are held on each side. Rows whose partners have all come are not."""
+    if isinstance(window, Between):
+        return tuple(None if wait is None else timedelta(microseconds=max(wait, 0)) for wait in window.waits)
+    return window if isinstance(window, tuple | list) else (window, window)
+
+
 class _ExplainOptions(Options):
-    window: tuple[_Length, _Length]
+    window: tuple[_Held, _Held]
     rates: tuple[_Positive, _Positive]
     distinct_keys: tuple[_Positive, _Positive]
     trigger: _Length
@@ -239,7 +277,7 @@ class _ExplainOptions(Options):
 def explain_window_join(
     state_dir: str | os.PathLike[str] | None = None,
     *,
-    window: Length | tuple[Length, Length] | None = None,
+    window: Length | tuple[Length, Length] | Between | None = None,
     rates: tuple[float, float] | None = None,
     distinct_keys: tuple[float, float] | None = None,
     trigger: Length = "1 s",
@@ -280,7 +318,7 @@ def explain_window_join(
                 option="state_dir",
             )
     else:
-        both = window if isinstance(window, tuple | list) else (window, window)
+        both = _expected_windows(window)
         asked = _ExplainOptions.checked(
             who,
             window=both,

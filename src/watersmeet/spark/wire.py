@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import time, timedelta
 from enum import IntEnum
 from functools import reduce
 from operator import and_
@@ -353,12 +354,15 @@ class Wire:
         for index, position in enumerate(source.keys):
             names[position] = key_name(index)
         columns = [encoded(F.col(name), f.dataType) for name, f in zip(names, source.fields, strict=True)]
+        keys = [
+            columns[position].cast(kind) for position, kind in zip(source.keys, self.key_types, strict=False)
+        ]  # the types of the flags come last
+        flags = [keys[i].isNull() for i in source.nulls_match]
+        for i in source.nulls_match:
+            keys[i] = F.coalesce(keys[i], _any_value(self.key_types[i]))
         mark = F.lit(False) if source.marker is None else F.coalesce(F.col(names[source.marker]), F.lit(False))
         return source.frame.toDF(*names).select(
-            *(
-                columns[position].cast(kind).alias(key_name(i))
-                for i, (position, kind) in enumerate(zip(source.keys, self.key_types, strict=True))
-            ),
+            *(column.alias(key_name(i)) for i, column in enumerate([*keys, *flags])),
             *(columns[position].alias(names[position]) for position in source.payload),
             mark.alias(_MARKED),
         )
@@ -377,3 +381,14 @@ class Wire:
     def _clock(self) -> list[Column]:
         # One value per micro-batch, replayed when Spark repeats the batch.
         return [F.unix_micros(F.current_timestamp()).alias(TIME)] if self.clock else []
+
+
+def _any_value(kind: T.DataType) -> Column:
+    """A value of a key's type, in place of a null: another column says that it is none."""
+    if isinstance(kind, T.DayTimeIntervalType):
+        return F.lit(timedelta(0)).cast(kind)
+    if isinstance(kind, T.TimeType):
+        return F.lit(time(0)).cast(kind)
+    if isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
+        return F.lit("2000-01-01").cast(kind)
+    return F.lit("" if isinstance(kind, (T.StringType, T.BinaryType)) else "0").cast(kind)

@@ -134,6 +134,8 @@ class Marks:
             self._bitmaps.pop(run.id, None)
             self._fresh.pop(run.id, None)
             self._unfolded.pop(run.id, None)
+        if not self._counts:
+            self._pieces = []
 
     def settle(self, runs: Mapping[int, Run]) -> None:
         """The end of a batch: its marks become a piece of the log, long logs become bitmaps."""

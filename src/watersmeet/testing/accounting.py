@@ -105,7 +105,7 @@ class Emitted:
         """Rows that came have matched, were emitted as unmatched, or are held and have not matched."""
         matched = sum(count for payload, count in self.came[name].items() if payload in self.matched[name])
         unmatched, waiting = self.alone[name].total(), _held(operator, name, matched=False)
-        dropped = operator.accounts.left.get(name, {}).get("violation", 0)
+        dropped = sum(operator.accounts.left.get(name, {}).get(reason, 0) for reason in _dropped(operator))
         came = self.came[name].total()
         assert came == matched + unmatched + waiting + dropped, (
             f"{name}: {came} rows came, {matched} have matched, {unmatched} were emitted as unmatched, "
@@ -117,12 +117,18 @@ class Emitted:
         left = dict(operator.accounts.left.get(self.left, {}))
         gone = left.pop("matched", 0)
         if self.how == "left_anti":
-            left.pop("violation", 0)
+            for reason in _dropped(operator):
+                left.pop(reason, 0)
             assert self.alone[self.left].total() == sum(left.values()), f"{self.left}: unmatched rows, and {left}"
             return
         emitted = sum(count for payload, count in self.came[self.left].items() if payload in self.matched[self.left])
         marked = _held(operator, self.left, matched=True)  # on disk: they leave when they are read
         assert emitted == gone + marked, f"{self.left}: {emitted} emitted, {gone} left, {marked} marked"
+
+
+def _dropped(operator: BinaryJoin) -> list[str]:
+    """The reasons for which rows leave before they are joined, and are not emitted."""
+    return ["violation", *(["late"] if operator.prologue.drop_late else [])]
 
 
 def _held(operator: Operator, name: str, *, matched: bool) -> int:

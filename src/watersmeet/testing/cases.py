@@ -37,6 +37,7 @@ class Case:
     account: Callable[[Script, Script, JoinPlan], Counter[Row]] | None = None
     by_batch: Callable[[Script], list[Counter[Row]]] | None = None
     how: str = "inner"
+    condition: Mapping[str, Any] | None = None
     script: Callable[..., Script] = random_script
     make_plan: Callable[..., JoinPlan] = make_plan
     make_colliding_plan: Callable[..., JoinPlan] | None = None
@@ -56,7 +57,8 @@ class Case:
 
     def _plan(self, make: Callable[..., JoinPlan]) -> JoinPlan:
         how = {} if self.how == "inner" else {"how": self.how}
-        return make(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds, **how)
+        made = make(self.operator, self.inputs, self.options, tuning=self.tuning, keys=self.keys.kinds, **how)
+        return made if self.condition is None else replace(made, condition=dict(self.condition))
 
     def random_script(self, seed: int, **shape: Any) -> Script:
         """A seeded script for this case's inputs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +132,7 @@ class Held:
     time: int = 0
     key: Row = ()  # as the operator sees it
     matched: bool = False
+    met: bool = False  # a row came that could have matched it, whether or not the condition held
 
 
 class BinaryOracle:
@@ -139,12 +140,20 @@ class BinaryOracle:
     the first batch after which no row still to come can match it.
 
     A family says which rows join, what a batch tells about the future, and for which rows it is then certain that
-    nothing more can match them. `width` is how many payload values a row has.
+    nothing more can match them. `width` is how many payload values a row has, `where` a condition on pairs, and `one`
+    are the inputs on which each key comes once.
     """
 
     sides = ("left", "right")
 
-    def __init__(self, how: str = "inner", width: int = 2) -> None:
+    def __init__(
+        self,
+        how: str = "inner",
+        width: int = 2,
+        where: Callable[[Row, Row], bool] = lambda left, right: True,
+        one: Collection[str] = (),
+    ) -> None:
+        self.where, self.one = where, one
         self.pairs = how in ("inner", "left", "right", "full")
         self.preserved = {"left": how in ("left", "full", "left_anti"), "right": how in ("right", "full")}
         self.semi, self.exists = how == "left_semi", how in ("left_semi", "left_anti")
@@ -164,12 +173,17 @@ class BinaryOracle:
         """Whether two rows match."""
         return bool(left.row[0] == right.row[0])
 
+    def drops(self, side: str, row: Held) -> bool:
+        """Whether a row is dropped before it is joined."""
+        return False
+
     def learn(self, number: int, arrival: Arrival, new: Mapping[str, Sequence[Held]]) -> None:
         """What a batch tells about the future, after its rows have been joined."""
 
     def certain(self, side: str, row: Held) -> bool:
         """Whether no row still to come on the other input can match a row."""
-        return self.other(side) in self.ended
+        other = self.other(side)
+        return other in self.ended or (other in self.one and row.met)
 
     def other(self, side: str) -> str:
         """The other input."""
@@ -186,15 +200,19 @@ class BinaryOracle:
             rows = arrival.rows.get(side, ())
             seen = rows if arrival.seen is None else arrival.seen.rows.get(side, ())
             new[side] = [
-                Held(row, self.time_of(row, arrival), key)
+                one
                 for row, key in zip(rows, seen, strict=True)
                 if not self.is_null(row)
+                if not self.drops(side, one := Held(row, self.time_of(row, arrival), key))
             ]
             if self.preserved[side]:
                 found.update(self._alone(side, row) for row in rows if self.is_null(row))
         for lefts, rights in ((new, self.held), (self.held, new), (new, new)):
             for left, right in itertools.product(lefts["left"], rights["right"]):
-                if self.joins(left, right):
+                if not self.joins(left, right):
+                    continue
+                left.met = right.met = True
+                if self.where(left.row, right.row):
                     if self.pairs:
                         found[(*left.row, *right.row[1:])] += 1
                     elif self.semi and not left.matched:

@@ -17,7 +17,7 @@ import numpy as np
 
 from watersmeet.columns.arrow import Hashes, Indices, order_times, sort_order
 from watersmeet.columns.matching import BLOCK_ROWS, equal_ranges, expand, known_among
-from watersmeet.columns.saturating import Times, shifted
+from watersmeet.columns.saturating import EARLIEST, LATEST, Times, shifted
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4
@@ -76,6 +76,7 @@ def pairs(
         return
     if not len(left.hashes):
         return
+    left = _with_partners(left, reach)
     known = known_among(left.hashes, right.hashes)
     if known is not None:
         left = left.select(known)
@@ -93,6 +94,16 @@ def pairs(
             i, j = i[near], j[near]
         if len(i):
             yield left.numbers(i), right.numbers(j)
+
+
+def _with_partners(rows: Ordered, reach: Reach) -> Ordered:
+    """The rows less those whose partners would lie beyond the times there are. They matter where no reach is zero: a
+    bound beyond the last time becomes the last time, which is a time."""
+    if reach.low <= 0 <= reach.high or not len(rows.times):
+        return rows
+    first, last = EARLIEST - min(reach.high, 0), LATEST - max(reach.low, 0)
+    possible = (rows.times >= first) & (rows.times <= last)
+    return rows if possible.all() else rows.select(np.flatnonzero(possible))
 
 
 def _first(times: Times, start: Indices, stop: Indices, wanted: Times, *, after: bool = False) -> Indices:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, written_duration
+from watersmeet.join.clock import Late
+from watersmeet.plan.options import MAX_DURATION, WRITTEN, Duration, Options, Size, written_duration
 from watersmeet.window.batch_costs import KernelCosts
+from watersmeet.window.interval import Between, Waits, interval, reach_of
 
 Algorithm = Literal["auto", "HH", "HN", "NH", "NN"]
 Overload = Literal["keep", "shed", "shrink"]
@@ -31,6 +34,7 @@ class WindowOptions(Options):
             "memory",
             "on_overload",
             "idle_timeout",
+            "late",
             "shedding",
             "memory_split",
             "costs",
@@ -39,14 +43,17 @@ class WindowOptions(Options):
     )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time_columns", "shedding", "memory_split", "costs", "cores"})
 
-    window: tuple[Duration, Duration]
-    """How long rows of the left and of the right input are joined with rows that come after them."""
+    window: tuple[Duration | None, Duration | None]
+    """How long rows of the left and of the right input are joined with rows that come after them; or
+    `{between: [5 min, 10 min]}`, the interval of right time less left time (`null` for an open end)."""
     time: tuple[str, str] | None = None
     """The time columns of both inputs; None for the arrival clock."""
     time_columns: tuple[str, str] | None = None
     """The time columns under their internal names; filled in when the columns are resolved."""
     lateness: Duration = 10 * 10**6
     """How far behind its input's newest time a row may come and still find everything."""
+    late: Late = "join"
+    """Whether later rows are joined with what is still there, or dropped."""
     algorithm: Algorithm = "auto"
     """The structure of the left, then of the right window: H for hash, N for nested loops."""
     on_overload: Overload = "keep"
@@ -69,10 +76,18 @@ class WindowOptions(Options):
     @field_validator("window", mode="before")
     @classmethod
     def _both_windows(cls, value: Any, info: ValidationInfo) -> Any:
-        if not isinstance(value, str | int | float | timedelta):
-            return value
-        written_duration(value, info)  # what is wrong with one length is wrong with `window`, not with its first half
-        return (value, value)
+        if isinstance(value, Mapping) and list(value) == ["between"]:
+            value = interval(value["between"])
+        if isinstance(value, Between):
+            return tuple(None if wait is None else timedelta(microseconds=wait) for wait in value.waits)
+        if isinstance(value, str | int | float | timedelta):
+            written_duration(value, info)  # what is wrong with one length is wrong with both, not with the first
+            value = (value, value)
+        if info.context == WRITTEN and isinstance(value, Sequence):
+            for side, length in zip(("left", "right"), value, strict=False):
+                if length is None or (isinstance(length, timedelta) and length < timedelta(0)):
+                    raise ValueError(f"the {side} window must be between 0 and 10,000 years; wm.between takes any")
+        return value
 
     @field_validator("time", mode="before")
     @classmethod
@@ -81,10 +96,12 @@ class WindowOptions(Options):
 
     @field_validator("window")
     @classmethod
-    def _windows_in_range(cls, value: tuple[int, int]) -> tuple[int, int]:
+    def _windows_in_range(cls, value: Waits) -> Waits:
         for side, length in zip(("left", "right"), value, strict=True):
-            if not 0 <= length <= MAX_DURATION:
+            if length is not None and not -MAX_DURATION <= length <= MAX_DURATION:
                 raise ValueError(f"the {side} window must be between 0 and 10,000 years")
+        if sum(reach_of(value)) < 0:
+            raise ValueError("the interval ends before it begins")
         return value
 
     @field_validator("lateness")
@@ -102,7 +119,7 @@ class WindowOptions(Options):
         if self.on_overload != "shrink":
             unused.add("memory_split")
         if self.time is None:
-            unused.add("lateness")
+            unused |= {"lateness", "late"}
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @model_validator(mode="after")
@@ -111,4 +128,6 @@ class WindowOptions(Options):
             raise ValueError("on_overload='shrink' needs memory=..., the size the windows must shrink to")
         if self.service_rate is not None and self.on_overload == "keep":
             raise ValueError("service_rate has an effect only with on_overload='shed' or 'shrink'")
+        if None in self.window and self.on_overload != "keep":
+            raise ValueError("on_overload='shed' and 'shrink' need an interval with two ends: they weigh its length")
         return self

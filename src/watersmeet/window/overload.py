@@ -18,6 +18,7 @@ from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.window.choice import moving
 from watersmeet.window.cost_model import Stream, output_rate
+from watersmeet.window.interval import reach_of
 from watersmeet.window.memory_split import Demand, regulate, slower_first, split
 from watersmeet.window.options import WindowOptions
 from watersmeet.window.scan import Rows, newest
@@ -36,7 +37,7 @@ class Overload:
         self.options = options
         self.preserved = preserved  # inputs whose unmatched rows are emitted when they expire
         self.names = names
-        self.lengths = dict(zip(names, (length / 1e6 for length in options.window), strict=True))
+        self.lengths = dict(zip(names, (length / 1e6 for length in reach_of(options.window)), strict=True))
         self.memory = None if options.memory is None else options.memory // partitions
         given = None if options.service_rate is None else options.service_rate / partitions
         self.service = ServiceRate(given, parallel=min(1.0, (options.cores or partitions) / partitions))
@@ -88,7 +89,7 @@ class Overload:
         together = options.on_overload == "shrink" and (options.memory_split, options.shedding) == ("optimal", "equal")
         if together and self.memory is not None:
             demands = [
-                Demand(rate, self.lengths[name], size)
+                Demand(rate, max(self.lengths[name], 0.0), size)
                 for name, rate, size in zip(self.names, (left, right), sizes, strict=True)
             ]
             best = regulate(demands[0], demands[1], service_rate, self.memory)
@@ -197,11 +198,12 @@ class Overload:
             assert isinstance(store.rule, Horizon)
             bound, horizon = bounds[name], store.rule.time
             length = windows[name] if bound is None or horizon is None else bound - horizon
-            effective[name] = min(max(length, 0), windows[name])
+            effective[name] = min(max(length, 0), windows[name])  # a negative window stays what it is
             metrics.gauge(f"effective_window_us.{name}", effective[name])
             layouts[name].narrow(effective[name])
         total = sum(windows.values())
-        metrics.gauge("expected_loss_share.shrunk", 1 - sum(effective.values()) / total if total else 0.0)
+        share = max(0.0, 1 - sum(effective.values()) / total) if total else 0.0
+        metrics.gauge("expected_loss_share.shrunk", min(share, 1.0))
 
     # -- state
 

@@ -3,8 +3,10 @@
 Semantics     a left row l and a right row r are a result iff their keys are equal and
               -window_right <= r.time - l.time <= window_left, both ends included. Each pair once, in the batch in which
               its later row arrives. Rows with a null key or a null time match nothing.
+              A length may be negative (see `interval`): such a row leaves once the rows before it have come.
 Late rows     a row more than `lateness` behind its input's newest time of earlier batches is counted, and joined with
               what the windows still must hold, no more: its partners may be gone. A row that is not late finds all.
+              With late="drop" it leaves before it is joined.
 State         per input a store in slices of time: runs sorted (`hash`) or as they came (`loop`).
 Semi, anti    of the right input only keys and times are kept, and of those two per key and cell of time (`cells`).
 Overload      keep: exact, runs beyond the memory go to disk. shed: rows are dropped before they are joined or stored.
@@ -24,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, hashes_of, take, times_of
+from watersmeet.columns.arrow import Indices, hashes_of, key_names, take, times_of
 from watersmeet.columns.grouping import between
 from watersmeet.columns.matching import with_equal_keys
 from watersmeet.join.binary import BinaryJoin
@@ -36,6 +38,7 @@ from watersmeet.join.operator import Batch, OperatorState
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.plan import InputSpec, JoinPlan
+from watersmeet.plan.options import MAX_DURATION
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.parts import All, Before, Part
@@ -45,6 +48,7 @@ from watersmeet.state.space import RunSpace
 from watersmeet.window.batch_costs import SLICES, KernelCosts, index_cost, scan_cost
 from watersmeet.window.cells import cell_length, cell_start
 from watersmeet.window.choice import Choice
+from watersmeet.window.interval import reach_of
 from watersmeet.window.kernels import Reach, distinct, pairs
 from watersmeet.window.options import WindowOptions
 from watersmeet.window.overload import Overload
@@ -64,7 +68,7 @@ class WindowJoin(BinaryJoin):
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
         self.options = self.OPTIONS(**plan.options, **plan.tuning)
-        self.windows = dict(zip(self.names, self.options.window, strict=True))
+        self.windows = dict(zip(self.names, reach_of(self.options.window), strict=True))
         self.reach = Reach(-self.windows[self.right], self.windows[self.left])
         columns = self.options.time_columns or (TIME, TIME)
         self.time_columns = dict(zip(self.names, columns, strict=True))
@@ -73,21 +77,33 @@ class WindowJoin(BinaryJoin):
         self.clock = Clock(self.windows, self.options.lateness if self.event_time else 0)
         times = self.time_columns if self.event_time else None
         preserved = self.emitter.preserved
-        self.prologue = Prologue(plan, self.accounts, self.metrics, times=times, clock=self.clock, preserved=preserved)
+        self.prologue = Prologue(
+            plan,
+            self.accounts,
+            self.metrics,
+            times=times,
+            clock=self.clock,
+            preserved=preserved,
+            drop_late=self.options.late == "drop",
+        )
         self.now: int | None = None  # the batch's clock, which never goes back, whatever the machine's does
         self.active: dict[str, int] = {}  # when each input last had rows, by the batch's clock
         self.costs = self.options.costs or KernelCosts()
         self.choices = {name: Choice() for name in self.names}
+        # The input of which few times are kept: rows of a key must not differ in what the condition needs.
+        others = set(self.emitter.needed(self.right)) - set(key_names(plan.input(self.right).schema))
+        self.thinned = None if others else self.emitter.keys_only
         self.given: dict[str, str] = {}  # structures that are not chosen
         if self.options.algorithm != "auto":
             self.given = {name: METHODS[one] for name, one in zip(self.names, self.options.algorithm, strict=True)}
-        elif self.emitter.keys_only:  # in the order of keys and times it is seen what is redundant
-            self.given = {self.emitter.keys_only: METHODS["H"]}
+        elif self.thinned:  # in the order of keys and times it is seen what is redundant
+            self.given = {self.thinned: METHODS["H"]}
         self.overload = Overload(self.options, plan.partitions, self.names, preserved)
         self.layouts = {
-            name: TimeSlices(span=wait + self.clock.lateness, share=SLICES) for name, wait in self.windows.items()
+            name: TimeSlices(span=min(max(wait, 0), MAX_DURATION) + self.clock.lateness, share=SLICES)
+            for name, wait in self.windows.items()
         }
-        if self.emitter.keys_only:
+        if self.thinned:
             self.cell = cell_length(sum(self.windows.values()), self.layouts[self.right].span)
             # Only runs of one slice are merged: with a cell to a slice, what they make redundant is found.
             self.layouts[self.right].width = max(self.cell, self.layouts[self.right].width)
@@ -109,7 +125,7 @@ class WindowJoin(BinaryJoin):
             buckets=Buckets(DISK_BUCKETS),
             describe=lambda table: {"keys": distinct(hashes_of(table))},
             merges_spilled=True,
-            redundant=self._redundant if spec.name == self.emitter.keys_only else None,
+            redundant=self._redundant if spec.name == self.thinned else None,
         )
 
     def _redundant(self, table: pa.Table) -> Mask:
@@ -235,7 +251,7 @@ class WindowJoin(BinaryJoin):
     def _horizon(self, name: str) -> int | None:
         """The time before which rows of an input are of no use; where cells are kept, the start of one."""
         horizon = self.clock.horizon(name, [self.other[name]])
-        return horizon if horizon is None or name != self.emitter.keys_only else cell_start(horizon, self.cell)
+        return horizon if horizon is None or name != self.thinned else cell_start(horizon, self.cell)
 
     def _method(self, name: str) -> str:
         return self.given.get(name) or self.choices[name].method

@@ -81,6 +81,32 @@ def window_oracle(script: Script, inputs: tuple[str, ...], window: int) -> Count
     return answer
 
 
+def straggling_script(seed: int, **shape: Any) -> list[Arrival]:
+    """Some rows are late."""
+
+    def late(row: Row) -> Row:
+        key, time, text = row
+        return key, time - (6 * TICK if time // TICK % 3 == 0 else 0), text
+
+    script = timed_script(seed, **shape)
+    return [replace(a, rows={name: [late(row) for row in rows] for name, rows in a.rows.items()}) for a in script]
+
+
+def without_late_rows(script: Script, inputs: tuple[str, ...], window: int) -> Counter[Row]:
+    """The join of the rows that are not late."""
+    newest: dict[str, int] = {}
+    kept = []
+    for arrival in script:
+        known = {
+            name: [row for row in rows if row[0] is not None and row[1] >= newest.get(name, EARLIEST) - LATENESS]
+            for name, rows in arrival.rows.items()
+        }
+        for name, rows in known.items():
+            newest[name] = max([newest.get(name, EARLIEST), *(row[1] for row in rows)])
+        kept.append(replace(arrival, rows=known, seen=None))
+    return window_oracle(kept, inputs, window)
+
+
 def plain(driver: str, inputs: int) -> Case:
     return Case(
         f"mjoin {driver} {inputs}",
@@ -138,6 +164,15 @@ def optional(case: Case, *names: str) -> Case:
 
 CASES = [plain(driver, inputs) for inputs in INPUTS for driver in DRIVERS]
 CASES += [windowed("timestamp", 2, 0), windowed("output_size", 3, TICK), windowed("round_robin", 4, 3 * TICK)]
+CASES += [
+    replace(
+        windowed("output_size", inputs, 2 * TICK, straggling_script),
+        name=f"mjoin {inputs}, late rows dropped",
+        tuning={"late": "drop"},
+        oracle=partial(without_late_rows, inputs=INPUTS[inputs], window=2 * TICK),
+    )
+    for inputs in (2, 3)
+]
 CASES += [
     windowed("timestamp", 2, 0, far_script),
     windowed("round_robin", 3, 3 * TICK, far_script),

@@ -58,8 +58,8 @@ CASES = [
 class PromiseOracle(BinaryOracle):
     """A row whose key the other input has promised away is certain."""
 
-    def __init__(self, how: str) -> None:
-        super().__init__(how)
+    def __init__(self, how: str, **more: Any) -> None:
+        super().__init__(how, **more)
         self.promises: dict[str, list[dict[str, Any]]] = {side: [] for side in self.sides}
 
     def learn(self, number: int, arrival: Arrival, new: Mapping[str, Sequence[Held]]) -> None:

@@ -37,6 +37,10 @@ EPOCH = datetime(2024, 2, 29, tzinfo=UTC)
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 PAYLOAD = (pa.int64(), pa.string(), pa.timestamp("us", "UTC"))
 SIDES = ("left", "right")
+FOREVER = 10**30
+NEVER = EARLIEST - 1  # the newest time of an input that has sent nothing
+
+Waits = tuple[int | None, int | None]  # None: the interval is open
 
 plan_with_times = partial(make_plan, payload=PAYLOAD)
 plan_with_numbers = partial(make_plan, payload=(pa.int64(), pa.string(), pa.int64()))
@@ -123,20 +127,25 @@ class WindowOracle(BinaryOracle):
     def __init__(
         self,
         how: str,
-        window: tuple[int, int],
+        window: Waits,
         lateness: int,
         arrival_clock: bool,
         cut: Callable[[int, str], int | None] = lambda number, name: None,
         timeout: int | None = None,
+        drop: bool = False,
+        where: Callable[[Row, Row], bool] | None = None,  # on columns of both inputs
     ) -> None:
-        super().__init__(how, width=3)
+        super().__init__(how, width=3, where=where or (lambda left, right: True))
+        self.drop = drop
         self.timeout, self.active = timeout, dict[str, int]()
-        self.waits = dict(zip(SIDES, window, strict=True))
+        self.waits = {side: FOREVER if wait is None else wait for side, wait in zip(SIDES, window, strict=True)}
         self.lateness, self.arrival_clock = 0 if arrival_clock else lateness, arrival_clock
         self.cut = cut
         self.newest: dict[str, int] = {}
         self.horizon: dict[str, int] = {}
-        self.cells = {"left": 1, "right": cell_length(sum(window), window[1] + self.lateness) if self.exists else 1}
+        kept = min(max(self.waits["right"], 0), MAX_DURATION) + self.lateness
+        thinned = self.exists and where is None
+        self.cells = {"left": 1, "right": cell_length(sum(self.waits.values()), kept) if thinned else 1}
 
     def is_null(self, row: Row) -> bool:
         return row[0] is None or (not self.arrival_clock and row[3] is None)
@@ -148,19 +157,22 @@ class WindowOracle(BinaryOracle):
         near = -self.waits["right"] <= right.time - left.time <= self.waits["left"]
         return near and super().joins(left, right)
 
+    def drops(self, side: str, row: Held) -> bool:
+        return self.drop and row.time < self.newest.get(side, NEVER) - self.lateness
+
     def learn(self, number: int, arrival: Arrival, new: Mapping[str, Sequence[Held]]) -> None:
         for side in SIDES:
             times = [arrival.time] if self.arrival_clock else [one.time for one in new[side]]
-            self.newest[side] = max([*times, self.newest.get(side, EARLIEST)])
+            self.newest[side] = max([*times, self.newest.get(side, NEVER)])
         for side in SIDES if self.timeout is not None else ():
             if new[side] or side not in self.active:
                 self.active[side] = arrival.time
             if arrival.time - self.active[side] >= self.timeout:
                 self.newest[side] = max(self.newest[side], self.newest[self.other(side)])
         for side in SIDES:
-            if self.newest[self.other(side)] > EARLIEST:
-                horizon = self.newest[self.other(side)] - self.lateness - self.waits[side]
-                self._advance(side, horizon // self.cells[side] * self.cells[side])
+            if self.newest[self.other(side)] > NEVER:
+                bound = max(self.newest[self.other(side)] - self.lateness, EARLIEST)  # there are no times before
+                self._advance(side, (bound - self.waits[side]) // self.cells[side] * self.cells[side])
             if (limit := self.cut(number, side)) is not None:
                 self._advance(side, limit)
 
@@ -173,18 +185,20 @@ class WindowOracle(BinaryOracle):
 
 def answer(
     script: Script,
-    window: tuple[int, int],
+    window: Waits,
     lateness: int,
     arrival_clock: bool,
     cut: Callable[[int, str], int | None] = lambda number, name: None,
     how: str = "inner",
     timeout: int | None = None,
+    drop: bool = False,
+    where: Callable[[Row, Row], bool] | None = None,
 ) -> list[Counter[Row]]:
     """The rows owed in each batch."""
-    return WindowOracle(how, window, lateness, arrival_clock, cut, timeout).answer(script)
+    return WindowOracle(how, window, lateness, arrival_clock, cut, timeout, drop, where).answer(script)
 
 
-def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, int], lateness: int) -> Counter[Row]:
+def accounted(script: Script, typed: Script, plan: JoinPlan, window: Waits, lateness: int) -> Counter[Row]:
     """The answer less what a run of the operator says that it dropped."""
     operator = build(plan, MemorySpace())
     assert isinstance(operator, WindowJoin)
@@ -220,7 +234,7 @@ def accounted(script: Script, typed: Script, plan: JoinPlan, window: tuple[int, 
 
 def case(
     name: str,
-    window: tuple[float, float] = (4, 4),
+    window: tuple[float | None, float | None] = (4, 4),
     lateness: float = 3,
     *,
     arrival_clock: bool = False,
@@ -228,7 +242,8 @@ def case(
     how: str = "inner",
     **tuning: Any,
 ) -> Case:
-    lengths = (round(window[0] * SECOND), round(window[1] * SECOND))
+    left, right = (None if length is None else round(length * SECOND) for length in window)
+    lengths = left, right
     options: Mapping[str, Any] = {
         "window": list(lengths),
         "lateness": round(lateness * SECOND),
@@ -238,8 +253,8 @@ def case(
     made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan, how=how)
     if tuning.get("on_overload", "keep") == "keep":
         clock = {"lateness": round(lateness * SECOND), "arrival_clock": arrival_clock}
-        timeout = tuning.get("idle_timeout")
-        return replace(made, by_batch=partial(answer, window=lengths, how=how, timeout=timeout, **clock))
+        more = {"timeout": tuning.get("idle_timeout"), "drop": tuning.get("late") == "drop"}
+        return replace(made, by_batch=partial(answer, window=lengths, how=how, **more, **clock))
     return replace(made, account=partial(accounted, window=lengths, lateness=round(lateness * SECOND)))
 
 
@@ -289,6 +304,39 @@ def cases() -> Iterator[Case]:
     yield case("far-longest", (MAX_DURATION // SECOND, 0), MAX_DURATION // SECOND, script=far_script)
     yield case("far-disk", (6, 6), algorithm="HN", memory=600, script=far_script)
     yield case("far-shrink", (20, 20), on_overload="shrink", memory=1500, script=far_script)
+    yield from intervals()
+    for how in JOIN_TYPES:
+        yield case(f"{how}, late rows dropped", (4, 2), 1, late="drop", how=how)
+    yield case("full, between 1 and 4, late rows dropped", (4, -1), 0, late="drop", how="full", algorithm="HN")
+
+
+def intervals() -> Iterator[Case]:
+    """From `low` to `high` is written (high, -low): intervals that do not contain zero, or are open."""
+    yield case("between 2 and 5", (5, -2), 3)
+    yield case("between 2 and 5, HN", (5, -2), 3, algorithm="HN")
+    yield case("between -6 and -1.5, NH", (-1.5, 6), 1, algorithm="NH")
+    yield case("between 3 and 3", (3, -3), 0)
+    yield case("between 2 and 5, disk", (5, -2), 2, algorithm="HN", memory=600)
+    yield case("between 1 and 4, arrival-clock", (4, -1), arrival_clock=True)
+    yield case("between 2 and 8, shed", (8, -2), on_overload="shed", service_rate=5)
+    yield case("between 2 and 20, shrink", (20, -2), on_overload="shrink", memory=1500)
+    yield case("between 2 and 10, shrink-and-shed", (10, -2), on_overload="shrink", memory=1500, service_rate=6)
+    yield case("from 0", (None, 0), 2)
+    yield case("from 2, HN", (None, -2), 1, algorithm="HN")
+    yield case("up to -1, disk", (-1, None), 1, memory=600)
+    for how in [how for how in JOIN_TYPES if how != "inner"]:
+        yield case(f"{how}, between 2 and 5", (5, -2), 3, algorithm="HN", how=how)
+        yield case(f"{how}, between -5 and -1, disk", (-1, 5), 2, memory=600, how=how)
+        yield case(f"{how}, from 1", (None, -1), 2, how=how)
+    yield case("full, up to 2", (2, None), 1, how="full")
+    yield case("full, between 1 and 4, arrival-clock", (4, -1), arrival_clock=True, how="full")
+    yield case(
+        "full, between 2 and 5, idle timeout", (5, -2), 1, how="full", idle_timeout=2 * SECOND, script=one_falls_silent
+    )
+    for name, window in {"2 to 5": (5, -2), "-5 to -2": (-2, 5), "from 2": (None, -2), "up to -2": (-2, None)}.items():
+        yield case(f"full, far, {name}", window, algorithm="HN", script=far_script, how="full")
+    longest = MAX_DURATION // SECOND
+    yield case("full, far, longest", (longest, -longest), script=far_script, how="full")
 
 
 CASES = list(cases())

@@ -82,7 +82,8 @@ class Choices:
         if self.rules.window is None:
             return self.any()
         time, reach = self.rng.choice(TIMES), self.rules.window[SIDES.index(side)]
-        return self.step((side, key, time), (OTHER[side], key, time + reach + self.rng.choice((0, 1))))
+        beyond = self.rng.choice((0, 1))
+        return self.step((side, key, time), (OTHER[side], key, time + (TIMES[-1] if reach is None else reach + beyond)))
 
     def any(self) -> Step:
         """Up to three rows, and now and then an end or a promise."""

@@ -29,6 +29,8 @@ from watersmeet.window.cells import cell_length
 
 SIDES = ("left", "right")
 OTHER = {"left": "right", "right": "left"}
+FOREVER = 10**9
+FAR = 40  # farther than the times of any two rows of a history
 PRESERVED = {"left": ("left",), "right": ("right",), "full": SIDES, "left_anti": ("left",)}
 
 
@@ -71,7 +73,7 @@ class Rules:
 
     how: str
     keys: tuple[int, ...] = (1, 2)
-    window: tuple[int, int] | None = None  # how long left and right rows wait
+    window: tuple[int | None, int | None] | None = None  # how long left and right rows wait; None: for ever
     lateness: int = 0
     arrival_clock: bool = False
     timeout: int | None = None  # how long an input may be silent before its clock follows the other one's
@@ -130,7 +132,12 @@ class Rules:
         left, right = (x, y) if x.side == "left" else (y, x)
         if left.time is None or right.time is None:
             return False
-        return -self.window[1] <= right.time - left.time <= self.window[0]
+        return -self.waits("right") <= right.time - left.time <= self.waits("left")
+
+    def waits(self, side: str) -> int:
+        """How long rows wait for others that come after them."""
+        found = None if self.window is None else self.window[SIDES.index(side)]
+        return FOREVER if found is None else found
 
     def finds(self, history: History, x: Row, y: Row) -> bool:
         """Whether a row y of the next batch finds x. A row that is late finds only what rows that are not late could
@@ -142,7 +149,7 @@ class Rules:
         assert y.time is not None
         if bound is None or y.time >= bound:
             return True
-        reach = self.window[SIDES.index(x.side)]
+        reach = self.waits(x.side)
         if x.side == "right" and self.how == "left_anti":  # in cells: see `window.cells`
             return x.time >= (bound - reach) // self.cell * self.cell
         return x.time + reach >= bound
@@ -151,7 +158,8 @@ class Rules:
     def cell(self) -> int:
         """The length of the cells of time of the right input, where only keys and times are kept of it."""
         assert self.window is not None
-        return cell_length(sum(self.window), self.window[1] + self.lateness)
+        left, right = (self.waits(side) for side in SIDES)
+        return cell_length(left + right, max(right, 0) + self.lateness)
 
     def bound(self, history: History, side: str) -> int | None:
         """The time before which rows of an input are late; None if none is. The clock of an input that has been silent
@@ -178,7 +186,8 @@ class Rules:
         """Rows of the other input that would match x, whether or not they may come."""
         times: Iterable[int] = (0,)
         if self.window is not None and x.time is not None:
-            times = range(x.time - sum(self.window), x.time + sum(self.window) + 1)
+            farthest = max(FAR if wait is None else abs(wait) for wait in self.window)
+            times = range(x.time - farthest, x.time + farthest + 1)
         for time in times:
             y = Row(OTHER[x.side], 10**6, x.key, time)
             if self.near(x, y):
