@@ -11,7 +11,7 @@ Whatever is not listed in docs/conditions.md is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -28,6 +28,7 @@ from watersmeet.columns.arrow import relabelled
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.condition import Tree, constants
 from watersmeet.spark.binding import MakeCondition, internal_name, null_flag
+from watersmeet.spark.condition_text import ARITHMETIC, constants_in, is_constant, written
 from watersmeet.spark.condition_types import INTERVAL, TIMES, arrow_name, common, is_fixed, is_number, supported
 from watersmeet.spark.plans import plans
 from watersmeet.spark.schema import Source, arrow_type, comparable_name, find_column
@@ -40,14 +41,6 @@ _COMPARISONS: dict[type[exp.Expr], tuple[str, str, bool]] = {
     exp.EQ: ("=", "=", False), exp.LT: ("<", "<", False), exp.LTE: ("<=", "<=", False), exp.GT: (">", "<", True),
     exp.GTE: (">=", "<=", True), exp.NullSafeEQ: ("<=>", "<=>", False),
 }  # fmt: skip
-_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-_SUFFIXES = {"BIGINT": "L", "SMALLINT": "S", "TINYINT": "Y", "DOUBLE": "D", "FLOAT": "F", "DECIMAL": "BD"}
-_LITERALS = {
-    "DATE": "DATE",
-    "TIMESTAMPTZ": "TIMESTAMP",
-    "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
-    "TIMESTAMPNTZ": "TIMESTAMP_NTZ",
-}
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ class Where:
         """A part with its type."""
         if isinstance(node, exp.Paren):
             return self._part(node.this)
-        if _is_constant(node):
+        if is_constant(node):
             return self._constant(node)
         if isinstance(node, exp.Column):
             return self._column(node)
@@ -201,17 +194,17 @@ class Where:
         return Part(kind, self._named(side, position), tree)
 
     def _constant(self, node: exp.Expr) -> Part:
-        sql = _written(node)
+        sql = written(node)
         declared = self._constant_types[sql]
         kind = supported(declared)
         if kind is None:
             self._refuse(node, f"it is of type {declared.simpleString()}", "Write a constant of another type.")
-        return Part(kind, sql, suffixed=_written(node, suffixes=True))
+        return Part(kind, sql, suffixed=written(node, suffixes=True))
 
     @cached_property
     def _constant_types(self) -> dict[str, T.DataType]:
         """The type of each constant, by its text: Spark is asked once for all."""
-        texts = list(dict.fromkeys(_written(node) for node in _constants(self.root)))
+        texts = list(dict.fromkeys(written(node) for node in constants_in(self.root)))
         try:
             fields = self.session.sql(f"SELECT {', '.join(texts)}").schema.fields
         except PySparkException as error:
@@ -324,7 +317,7 @@ class Where:
         return self._probed(_made(part.kind, [operation, self._tree(part)], text, part))
 
     def _computed(self, node: exp.Expr) -> Part:
-        operation = _ARITHMETIC[type(node)]
+        operation = ARITHMETIC[type(node)]
         one, other = self._part(node.this), self._part(node.expression)
         if any(isinstance(part.kind, (*TIMES, T.DayTimeIntervalType)) for part in (one, other)):
             return self._shifted(node, operation, one, other)
@@ -373,7 +366,7 @@ class Where:
         exp.Like: _like,
         exp.Coalesce: _coalesced,
         **dict.fromkeys((exp.Neg, exp.Abs), _signed),
-        **dict.fromkeys(_ARITHMETIC, _computed),
+        **dict.fromkeys(ARITHMETIC, _computed),
     }
 
     # -- types and trees
@@ -489,42 +482,6 @@ def condition_columns(where: Where | None) -> list[int]:
 def condition_of(where: Where | None) -> MakeCondition | None:
     """What makes the condition of a plan."""
     return None if where is None else where.plan
-
-
-def _is_constant(node: exp.Expr) -> bool:
-    """Whether a part has no columns, and only what Spark computes alike at any time."""
-    if isinstance(node, exp.Literal | exp.Boolean | exp.Null | exp.HexString | exp.Interval):
-        return True
-    if isinstance(node, exp.Cast | exp.Paren | exp.Neg):
-        return _is_constant(node.this)
-    return isinstance(node, tuple(_ARITHMETIC)) and _is_constant(node.this) and _is_constant(node.expression)
-
-
-def _constants(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The largest parts that are constants."""
-    if _is_constant(node):
-        yield node
-    else:
-        for part in node.iter_expressions():
-            yield from _constants(part)
-
-
-def _written(node: exp.Expr, *, suffixes: bool = False) -> str:
-    """The text of a constant. sqlglot reads DATE '...' and 5L as casts; Spark tells them from casts."""
-    if isinstance(node, exp.Paren):
-        return _written(node.this, suffixes=suffixes)
-    if isinstance(node, exp.Neg):
-        return f"-{_written(node.this, suffixes=suffixes)}"
-    if type(node) in _ARITHMETIC:
-        one, other = (_written(part, suffixes=suffixes) for part in (node.this, node.expression))
-        return f"({one} {_ARITHMETIC[type(node)]} {other})"
-    if isinstance(node, exp.Cast):
-        target, inner = node.to.this.name, node.this
-        if type(node) is exp.Cast and isinstance(inner, exp.Literal) and inner.is_string and target in _LITERALS:
-            return f"{_LITERALS[target]} {inner.sql(dialect='spark')}"
-        if suffixes and isinstance(inner, exp.Literal) and target in _SUFFIXES:
-            return f"{inner.name}{_SUFFIXES[target]}"
-    return node.sql(dialect="spark")
 
 
 def _made(kind: T.DataType, tree: Tree, text: str, *pieces: Part | str) -> Part:
