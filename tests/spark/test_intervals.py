@@ -152,14 +152,14 @@ def test_late_rows_are_dropped(spark: SparkSession, tmp_path: Path, how: str) ->
     left.send({"k": 1, "a": 2, "at": at(94.9)}, {"k": 1, "a": 3, "at": at(95)})  # the first one is late
     right.send({"k": 2, "b": 2, "seen": at(101)})
     options: dict[str, Any] = {"time": ("at", "seen"), "window": "6 s", "lateness": "5 s"}
-    joined = wm.window_join(
-        left.stream, right.stream, "k", late="drop", how=how, partitions=1, state_dir=tmp_path / "state", **options
-    )
+    options |= {"late": "drop", "how": how, "partitions": 1, "state_dir": tmp_path / "state"}
+    joined = wm.window_join(left.stream, right.stream, "k", **options)
     with pytest.raises(OptionError, match="late='drop', which has none"):
         wm.window_join(left.stream, right.stream, "k", late="drop", window="6 s", state_dir=tmp_path / "none")
+    run(joined, tmp_path)
     for name in ("left", "right"):
         wm.end_input(tmp_path / "state", name)
-    run(joined, tmp_path)
+    run(wm.window_join(left.stream, right.stream, "k", **options), tmp_path)
     output = spark.read.schema(joined.schema).parquet(str(tmp_path / "out")).drop("k", "at", "seen")
     on_time = {(0, 0): 1, (1, 1): 1, (3, 1): 1}
     assert rows(output) == {"inner": on_time, "left_anti": {}, "full": {**on_time, (None, 2): 1}}[how]
