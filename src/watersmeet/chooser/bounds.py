@@ -89,6 +89,8 @@ def _budgeted(story: Story, text: str) -> str:
 def _window(story: Story, side: Side, rate: float | None) -> Bound:
     place = story.inputs.index(side)
     window, lateness = story.options["window"], story.options["lateness"] if story.options.get("time") else 0
+    if window[place] is None:  # the interval is open
+        return _everything(story, side, rate)
     length = int(window[place])
     other = story.other(side)
     bound = _for_a_while(story, side, rate, length, lateness, f"until the time of {other.label} is")
@@ -107,7 +109,7 @@ def _multiway(story: Story, side: Side, rate: float | None) -> Bound:
 
 
 def _for_a_while(story: Story, side: Side, rate: float | None, length: int, lateness: int, until: str) -> Bound:
-    amount, rows = spans(length + lateness, side, rate)
+    amount, rows = spans(max(length, 0) + lateness, side, rate)  # with a negative length it need not wait
     late = f", and {format_duration(lateness)} for late rows" if lateness else ""
     return Bound(side.label, _budgeted(story, f"{until} {format_duration(length)} past theirs{late}: {amount}"), rows)
 

@@ -30,7 +30,10 @@ def _when(story: Story, side: Side) -> str:
     ended = f"when {other.label} has ended (end_input)"
     if story.family == "window":
         place = story.inputs.index(side)
-        wait = format_duration(int(story.options["window"][place]))
+        length = story.options["window"][place]
+        if length is None:  # the interval is open: no time is too late
+            return ", or ".join([*_promise(story, other), ended])
+        wait = format_duration(int(length))
         lateness = story.options["lateness"] if story.options.get("time") else 0
         late = f", and {format_duration(lateness)} for late rows" if lateness else ""
         timeout = story.options.get("idle_timeout")
