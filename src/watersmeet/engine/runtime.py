@@ -7,12 +7,14 @@ from time import perf_counter, time
 
 import pyarrow as pa
 
+from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
-from watersmeet.join.operator import Batch, advance, resume, saved
+from watersmeet.join.operator import Batch, advance, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import PartitionStore
+from watersmeet.state.store import SWEEP_EVERY, PartitionStore
+from watersmeet.state.sweeping import sweep
 
 # Results up to this size are held back until the version is committed, so that a consumer that stops early (a limit)
 # cannot leave a batch without a version. Larger results stream out, and the commit follows them.
@@ -32,12 +34,12 @@ def run_batch(
 ) -> Iterator[pa.Table]:
     """One batch of one partition: yields the results and leaves the next version behind."""
     started = perf_counter()
-    store = PartitionStore(directory, partition)
-    before = store.load(batch.number, query, run_id, join)
+    store = PartitionStore(directory, partition, plan.division)
+    if plan.former:
+        directory.make(store.folder)
     space = store.space(batch.number, attempt)
     operator = build(plan, space)
-    if before.version >= 0:
-        resume(operator, store.state(before, run_id))
+    before = bring_up(operator, store, batch.number, query, run_id, join)
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -65,7 +67,10 @@ def run_batch(
         attempt=attempt,
         history=before.history,
         repeats=before.repeats,
+        division=plan.division,
     )
     store.commit(after, saved(operator), space, operator.metrics, timings, batch.time or int(time() * 1e6))
     store.collect(batch.number)
+    if plan.former and partition == 0 and batch.number % SWEEP_EVERY == SWEEP_EVERY - 1:
+        sweep(directory, plan)
     yield from held

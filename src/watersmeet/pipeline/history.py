@@ -12,7 +12,7 @@ from typing import Any
 
 from watersmeet.plan.metrics import add_up
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.state.history import former_metrics, metrics_history, newest_manifests
 from watersmeet.state.manifest import Manifest
 
 
@@ -54,7 +54,7 @@ class History:
         self.batches: dict[int, BatchRecord] = {}
         self.ended: frozenset[str] = frozenset()
         self.finished_in: int | None = None  # the batch with which the join ended
-        self._read_up_to: dict[int, int] = {}
+        self._read_up_to: dict[tuple[int, int], int] = {}
 
     @property
     def finished(self) -> bool:
@@ -68,14 +68,17 @@ class History:
         """
         manifests = newest_manifests(self.directory)
         news: dict[int, BatchRecord] = {}
+        if not self._read_up_to and manifests and manifests[0].division:
+            for _, entry in former_metrics(self.directory, manifests[0].division):
+                self.batches.setdefault(entry["batch"], BatchRecord(entry["batch"])).add(entry)
         for manifest in manifests:
-            last = self._read_up_to.get(manifest.partition, -1)
+            last = self._read_up_to.get((manifest.division, manifest.partition), -1)
             for entry in self._entries(manifest, last):
                 number = int(entry["batch"])
                 if number > last:
                     self.batches.setdefault(number, BatchRecord(number)).add(entry)
                     news.setdefault(number, BatchRecord(number)).add(entry)
-            self._read_up_to[manifest.partition] = max(last, manifest.version)
+            self._read_up_to[manifest.division, manifest.partition] = max(last, manifest.version)
         if manifests:
             self.ended = frozenset.intersection(*(frozenset(manifest.ended) for manifest in manifests))
             if all(manifest.finished for manifest in manifests):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +68,16 @@ class JoinPlan:
     tuning: dict[str, Any] = field(default_factory=dict)
     partitions: int = 1
     how: str = "inner"
+    former: tuple[int, ...] = ()  # the numbers of partitions that the state was divided into before, the oldest first
+
+    @property
+    def division(self) -> int:
+        """Which division of the state this is."""
+        return len(self.former)
+
+    def divided(self, number: int) -> JoinPlan:
+        """The plan as it was when the state was in its division `number`."""
+        return replace(self, partitions=(*self.former, self.partitions)[number], former=self.former[:number])
 
     def input(self, name: str) -> InputSpec:
         """The input of that name."""
@@ -111,6 +121,7 @@ class JoinPlan:
             "tuning": self.tuning,
             "partitions": self.partitions,
             "how": self.how,
+            "former": list(self.former),
         }
 
     @classmethod
@@ -125,7 +136,7 @@ class JoinPlan:
             OutputColumn(field, source, column, otherwise)
             for field, (source, column, otherwise) in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
-        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"]
+        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"], tuple(raw["former"])
         return cls(raw["operator"], tuple(inputs), tuple(output), *settings)
 
 

@@ -21,13 +21,16 @@ L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Joi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from watersmeet.columns.arrow import Indices, take
 from watersmeet.columns.grouping import distinct_keys
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState, Origin
+from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
@@ -37,7 +40,7 @@ from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta, by_reason
 from watersmeet.punctuated.purge_policies import purge_policy
 from watersmeet.punctuated.spilling import Spilling
-from watersmeet.state.parts import All
+from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
 
@@ -146,7 +149,8 @@ class PunctuatedJoin(BinaryJoin):
         yield from new.hand.leave_by(name, by_reason(sources))
         table = new.hand.rest(name)
         if table.num_rows:
-            state.stored[name].add(table.combine_chunks(), batch.number)
+            oldest = min(state.pool.oldest[name], batch.number) if late else batch.number
+            state.stored[name].add(table.combine_chunks(), batch.number, oldest=oldest)
             if state.propagation and late:
                 promised = state.promises[name].find(table) > 0
                 state.propagation.entered_late(name, table.filter(pa.array(promised)))
@@ -196,9 +200,32 @@ class PunctuatedJoin(BinaryJoin):
         """Promises, and rows that wait."""
         self.state.report()
 
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """Until the other input promises the key away, or its only partner comes."""
+        name, state = part.store.input, self.state
+        if part.store is state.pool.rows[name]:
+            yield rows, Waits("turn")
+            return
+        other = self.other[name]
+        over = state.without_future(name, take(part.table.select(state.keys), rows)) > 0
+        if over.any():
+            yield rows[over], Waits("sweep")
+        if not over.all():
+            yield rows[~over], Waits("partner" if other in self.one_sides else "promise", (other,))
+
     def row_stores(self) -> Iterable[RowStore]:
         """Stored and waiting rows."""
         return self.state.row_stores
+
+    @classmethod
+    def divides(cls, plan: JoinPlan) -> bool:
+        """Unless promises are propagated: the next join counts the partitions that have said one."""
+        return not PunctuatedOptions(**plan.options, **plan.tuning).propagate
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """Rows, promises and what is pending."""
+        former = {one.partition: one.operator.state for one in origins if isinstance(one.operator, PunctuatedJoin)}
+        self.state.inherit(heir, former)
 
     def save(self) -> OperatorState:
         """Rows, promises and what is pending; nothing of it after the end."""

@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import Indices
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import Batch, Operator, OperatorState
 from watersmeet.join.prologue import Prologue
+from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.aligned import AlignedGeneration
 from watersmeet.semistream.generation import MASTER, STREAM, Generation, Setting
@@ -31,7 +33,7 @@ from watersmeet.semistream.master_table import MasterTable
 from watersmeet.semistream.meshjoin import MeshGeneration
 from watersmeet.semistream.options import SemiStreamOptions, checked_type
 from watersmeet.semistream.ssbj import SsbjGeneration
-from watersmeet.state.parts import All
+from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
@@ -214,6 +216,11 @@ class SemiStreamJoin(Operator):
     def row_stores(self) -> list[RowStore]:
         """The stores of all generations."""
         return [store for generation in self._all() for store in generation.stores()]
+
+    def waits(self, part: Part, rows: Indices) -> WaitingRows:
+        """For the master rows that they need, of the version that they belong to."""
+        (generation,) = (one for one in self._all() if any(part.store is store for store in one.stores()))
+        yield rows, Waits("table", version=generation.table.version)
 
     def save(self) -> OperatorState:
         """The stores and tables of all generations, under their versions."""

@@ -3,6 +3,7 @@
 
 state_dir/
   join.json            what the join is
+  inputs.json          what the user calls the columns of the inputs
   sources.json         what a pipeline calls the join's inputs, if one runs it
   control/             markers that travel through the stream (`end_input`)
   part-00003/          one per key partition: manifests and run files, see `store`

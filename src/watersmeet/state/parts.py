@@ -62,7 +62,7 @@ class Part:
 
     def alive(self, rows: Indices) -> Mask | None:
         """Which of some rows of the part are alive; None if all are."""
-        marked = ~self._marked(DEAD, rows) if self._has(DEAD) else None
+        marked = self.unmarked(rows)
         if self._ruled is None:
             return marked
         return self._ruled[rows] if marked is None else self._ruled[rows] & marked
@@ -76,11 +76,22 @@ class Part:
         alive = self.alive(rows)
         return rows if alive is None else rows[alive]
 
+    def unmarked(self, rows: Indices) -> Mask | None:
+        """Which of some rows of the part are not marked as dead, whatever a rule says; None if none is."""
+        return ~self._marked(DEAD, rows) if self._has(DEAD) else None
+
     @property
     def undead(self) -> Indices:
         """The rows that are not marked as dead, whatever a rule says."""
         rows = np.arange(self.table.num_rows)
-        return rows[~self._marked(DEAD, rows)] if self._has(DEAD) else rows
+        unmarked = self.unmarked(rows)
+        return rows if unmarked is None else rows[unmarked]
+
+    @property
+    def is_shared_only(self) -> bool:
+        """Whether the only dead rows of the run are those of other partitions."""
+        foreign = self.run.foreign
+        return foreign > 0 and self._ruled is None and self.store.marks[DEAD].count(self.run) == foreign
 
     def written(self, flag: str, rows: Indices) -> Mask:
         """Which of some rows carried a flag when the run was written; only their bits are read."""

@@ -1,0 +1,73 @@
+"""Spark's hash of one key of any type, to find its rows without looking at the others.
+
+Spark's xxhash64 of several columns is a chain: the hash of a column is the seed of the next. Of a value it takes the
+bytes that it holds in memory: four for what fits in an int, eight for a long, all of them for text.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+SEED = 42  # Spark's
+LONG_DIGITS = 18  # decimals of up to so many digits are longs
+
+
+def hash_of_key(key: Sequence[pa.Scalar]) -> int | None:
+    """xxhash64 of a key, without its sign; None if a column is of a type that is not known here.
+
+    >>> hash_of_key([pa.scalar(1, pa.int64())]) == -7001672635703045582 % 2**64
+    True
+    >>> hash_of_key([pa.scalar(1, pa.int32())]) == -6698625589789238999 % 2**64
+    True
+    """
+    found = SEED
+    for scalar in key:
+        content = _bytes_of(scalar)
+        if content is None:
+            return None
+        found = xxhash.xxh64_intdigest(content, seed=found)
+    return found
+
+
+def _bytes_of(scalar: pa.Scalar) -> bytes | None:
+    kind = scalar.type
+    if pa.types.is_boolean(kind):
+        return struct.pack("<i", int(scalar.as_py()))
+    if pa.types.is_integer(kind):
+        return struct.pack("<q" if kind.bit_width == 64 else "<i", scalar.as_py())
+    if pa.types.is_floating(kind):
+        return _float_bytes(scalar.as_py(), kind)
+    if pa.types.is_decimal(kind):
+        return _decimal_bytes(scalar.as_py(), kind)
+    if pa.types.is_date32(kind):
+        return struct.pack("<i", _plain(scalar, pa.int32()))
+    if pa.types.is_temporal(kind) and kind.bit_width == 64:
+        return struct.pack("<q", _plain(scalar, pa.int64()))
+    if pa.types.is_string(kind):
+        return str(scalar.as_py()).encode()
+    return bytes(scalar.as_py()) if pa.types.is_binary(kind) else None
+
+
+def _plain(scalar: pa.Scalar, kind: pa.DataType) -> Any:
+    return pa.array([scalar.as_py()] if scalar.type == kind else [scalar], scalar.type).view(kind)[0].as_py()
+
+
+def _float_bytes(value: float, kind: pa.DataType) -> bytes:
+    value = math.nan if math.isnan(value) else value + 0.0  # -0.0 is 0.0, and there is one NaN
+    return struct.pack("<d" if pa.types.is_float64(kind) else "<f", value)
+
+
+def _decimal_bytes(value: Decimal, kind: pa.DataType) -> bytes:
+    whole = int(value.scaleb(kind.scale))
+    if kind.precision <= LONG_DIGITS:
+        return struct.pack("<q", whole)
+    # As Java writes a BigInteger: the shortest that still shows the sign.
+    length = (whole if whole >= 0 else ~whole).bit_length() // 8 + 1
+    return whole.to_bytes(length, "big", signed=True)
