@@ -21,6 +21,7 @@ from watersmeet.spark.master import prepare_master, refresh_master
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
 from watersmeet.spark.punctuated import punctuated_join
+from watersmeet.spark.read_rows import read_rows
 from watersmeet.spark.semistream import semi_stream_join
 from watersmeet.spark.session import local_session
 from watersmeet.spark.window import explain_window_join, window_join
@@ -49,6 +50,7 @@ __all__ = [
     "progressive_join",
     "punctuated_join",
     "read_metrics",
+    "read_rows",
     "read_state",
     "refresh_master",
     "semi_stream_join",

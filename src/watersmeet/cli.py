@@ -246,6 +246,54 @@ def state(directory: StateArgument, as_json: AsJson = False, plot: Plot = None, 
 
 
 @app.command()
+def why(
+    directory: StateArgument,
+    key: Annotated[
+        list[str],
+        typer.Option("--key", help="The key; repeated for a composite one.", show_default=False),
+    ],
+    of: Annotated[str | None, typer.Option("--input", help="Only the rows of this input.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 1000,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say for each row of a key that a join holds when it came and what it waits for."""
+    with _exit_codes(verbose):
+        from watersmeet.pipeline import report
+
+        reasons = report.why(report.find_state(directory), key, of, limit)
+        if as_json:
+            _print_lines([reason.as_dict() for reason in reasons])
+            return
+        for reason in reasons:
+            print(reason.sentence)
+        if not reasons:
+            print(f"no row with the key {', '.join(key)} is held: none has come, or all have left")
+        elif len(reasons) == limit:
+            print(f"these are the first {limit} rows; --limit shows more")
+
+
+@app.command()
+def rescale(
+    directory: StateArgument,
+    partitions: Annotated[int, typer.Option(min=1, help="The new number of partitions.", show_default=False)],
+    verbose: Verbose = False,
+) -> None:
+    """Divide the state of a stopped join into another number of partitions."""
+    with _exit_codes(verbose):
+        from watersmeet.pipeline import report
+
+        done = report.rescale(report.find_state(directory), partitions)
+        if done.before == done.partitions:
+            print(f"the state has {done.partitions} partitions already")
+        elif done.version is None:
+            print(f"{done.before} partitions become {done.partitions}; no batch has run yet")
+        else:
+            after = f"{done.rows:,} rows after batch {done.version}"
+            print(f"{done.before} partitions have become {done.partitions}: {after}")
+
+
+@app.command()
 def metrics(
     directory: StateArgument,
     as_json: AsJson = False,
@@ -426,7 +474,7 @@ def _console() -> Console:
 
 def _print_lines(rows: list[dict[str, object]]) -> None:
     for row in rows:
-        print(json.dumps(row))
+        print(json.dumps(row, default=str))
 
 
 def _saved(path: Path) -> None:

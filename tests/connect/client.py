@@ -86,6 +86,8 @@ def main(remote: str, folder: Path) -> None:
     assert wm.read_state(spark, state("progressive")).count() == 0
     assert wm.read_metrics(spark, state("progressive")).count() > 0
     assert wm.read_state(spark, state("multiway")).selectExpr("sum(rows)").first() == (35,)
+    held = wm.read_rows(spark, state("multiway"), "left")
+    assert rows_of(held.drop("_state")) == rows_of(all_left.where("k is not null"))
     print("control")
 
 

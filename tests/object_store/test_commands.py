@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from tests.object_store.server import ACCESS_KEY, SECRET_KEY, Server
 from watersmeet.cli import app
+from watersmeet.engine.why import why
+from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.state.description import Description, record_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join
 from watersmeet.storage.access import remember
@@ -83,3 +86,24 @@ def test_a_state_in_a_store_can_be_looked_at(server: Server, tmp_path: Path, mon
     result = runner.invoke(app, ["state", place])
     assert result.exit_code == 0, result.output
     assert "left" in result.output
+
+
+def test_why_reads_a_store(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ENDPOINT_URL", server.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    place = "s3://lake/why/state"
+    remember(place, cache_dir=str(tmp_path))
+    options = ProgressiveOptions(memory_rows=12)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    directory = StateDir(place)
+    register_join("test", directory, plan)
+    record_inputs(directory, Description.plain(plan))
+    script = random_script(3, batches=8, keys=12, null_share=0, end=False)
+    run_stored(plan, script, directory)
+    came = [row for arrival in script for row in arrival.rows.get("left", ()) if row[0] == 5]
+    found = why(directory, 5, input="left")
+    assert sorted(reason.row["_p0"] for reason in found) == sorted(row[1] for row in came)
+    assert False in {reason.in_memory for key in range(12) for reason in why(directory, key)}
+    result = runner.invoke(app, ["why", place, "--key", "5", "--input", "left"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [reason.sentence for reason in found]

@@ -164,10 +164,7 @@ def test_state_and_query_that_do_not_fit(source: Callable[..., DataFrame], tmp_p
     first.trigger(availableNow=True).start().awaitTermination()
 
     place = f"progressive_join, state directory {tmp_path}/s: expected"
-    assert message(StateMismatchError, lambda: joined("id as j", "id as y", partitions=5)) == (
-        f"{place} 2 partitions, with which the state was begun, found partitions=5. Leave `partitions` out or give the "
-        "old number, or give this join a new state directory and a new checkpoint."
-    )
+    joined("id as j", "id as y", partitions=5)  # the number of partitions may change, and what follows is the same
     # The same columns in the output, but joined on another one.
     assert message(StateMismatchError, lambda: joined("id as y", "id as j")) == (
         f"{place} state of this join, found state of another one: output[2] was 'j: int64 = right._k0', is 'y: int64 = "

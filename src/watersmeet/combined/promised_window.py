@@ -17,16 +17,17 @@ Structure     both sides are sorted by hash: promises are looked up by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, key_names, sort_by_hash, take
 from watersmeet.columns.matching import matches
+from watersmeet.columns.partitions import Partition
 from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.join.hand import Hand
-from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.knowledge import Knowledge
 from watersmeet.punctuated.lookup import Found, covered, has_keys, with_keys
@@ -132,6 +133,14 @@ class PromisedWindowJoin(WindowJoin):
         """Windows and promises."""
         super().report()
         self.knowledge.report()
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """What the window join takes up, and the promises."""
+        super().inherit(heir, origins, version)
+        former = {one.partition: one.operator for one in origins}
+        self.knowledge.inherit(
+            heir, {one: join.knowledge for one, join in former.items() if isinstance(join, PromisedWindowJoin)}
+        )
 
     def save(self) -> OperatorState:
         """What the window join keeps, and the promises; nothing of it after the end."""

@@ -2,14 +2,15 @@
 
 The state of a version is taken up by the operator itself, as its next batch would do: so marks, horizons and promises
 count as they do there. Nothing is written, and nothing is locked: the newest three versions of a partition are kept,
-and one that is collected while it is read is read again in a newer version, unless a version was asked for.
+and files that are open can be read to their end. A version that is collected while it is opened is passed over for a
+newer one, unless a version was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +24,23 @@ from watersmeet.errors import CorruptStateError, MissingVersionError, OptionErro
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
 from watersmeet.join.operator import Operator, resume
 from watersmeet.join.waits import Waits
-from watersmeet.state.description import Description
+from watersmeet.plan import JoinPlan
+from watersmeet.state.description import Description, recorded_inputs
 from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
 from watersmeet.state.manifest import Manifest
+from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
+from watersmeet.state.stored_run import StoredRun
 
 ARRIVED = "_ats"  # where a join knows of every row in which batch it came
-TRIES = 10  # versions that may be collected under a reader's hands
-
-T = TypeVar("T")
+TRIES = 10  # versions that may be collected while they are opened
+MOST_FILES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,49 +115,69 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
     return pa.array([value], kind)
 
 
-def complete_version(directory: StateDir, partitions: int) -> int | None:
+def present(directory: StateDir) -> Description:
+    """The description of the join as its state is now: in the newest division that is complete."""
+    description = recorded_inputs(directory)
+    manifests = newest_manifests(directory)
+    plan, division = description.plan, manifests[0].division if manifests else 0
+    return replace(description, plan=plan.divided(min(division, plan.division)))
+
+
+def complete_version(directory: StateDir, plan: JoinPlan) -> int | None:
     """The newest version that every partition has; None if there is none yet."""
-    newest = [
-        versions[-1] if (versions := PartitionStore(directory, p).versions()) else None for p in range(partitions)
-    ]
-    found = [version for version in newest if version is not None]
-    return min(found) if found and len(found) == partitions else None
+    stores = (PartitionStore(directory, partition, plan.division) for partition in range(plan.partitions))
+    newest = [store.versions()[-1:] for store in stores]
+    return min(version for found in newest for version in found) if all(newest) else None
 
 
-def read_partition(
+def open_rows(
     directory: StateDir,
     description: Description,
     partition: int,
     input: str,
-    take: Callable[[Iterator[HeldRows]], T],
     *,
     version: int | None = None,
     near: int | None = None,
     key: Key | None = None,
-) -> T:
-    """What `take` makes of the rows of an input, of one version of a partition.
+) -> Iterator[HeldRows]:
+    """The rows of an input, of one version of a partition. All its files are open when this returns.
 
-    Without a `version` it is the one called `near`, or a newer one if that is gone. `take` may be called again.
+    Without a `version` it is the one called `near`, or the newest if that is gone.
     """
-    store = PartitionStore(directory, partition)
-    wanted = version if version is not None else near
+    store = PartitionStore(directory, partition, description.plan.division)
+    store.readers.most = MOST_FILES
     for attempt in range(TRIES):
         there = store.versions()
-        if not there:
-            return take(iter(()))
-        chosen = wanted if wanted in there else there[-1]
-        if version is not None and chosen != version:
-            raise _gone(directory, partition, version, there)
+        if not there and version is None:
+            return iter(())
+        chosen = version if version is not None else near if near in there else there[-1]
+        if chosen not in there:
+            raise _gone(directory, partition, chosen, there)
         try:
-            manifest, operator = _resumed(store, description, chosen, whole=key is None)
-            return take(_held(operator, manifest, input, key))
-        except (CorruptStateError, MissingVersionError, FileNotFoundError) as error:
-            there = store.versions()
-            if chosen in there or attempt == TRIES - 1:
-                raise
-            if version is not None:
-                raise _gone(directory, partition, version, there) from error
+            manifest = store.manifest(chosen)
+            # What is read as a whole is verified as a whole; to look for a key, what the query has verified will do.
+            state = store.state(manifest, "" if key is None else manifest.run_id)
+            _pin(state, input)
+            space = MemorySpace()
+            space.partition = partition
+            operator = build(description.plan, space)
+            resume(operator, state)
+            return _held(operator, manifest, input, key)
+        except (CorruptStateError, MissingVersionError, FileNotFoundError):
+            if chosen in store.versions() or attempt == TRIES - 1:
+                raise  # it is not that the version has been collected meanwhile
     raise AssertionError("the last attempt returns or raises")
+
+
+def _pin(state: OperatorState, input: str) -> None:
+    """Open the files of a state, so that nothing that happens to their names matters any more."""
+    for table in state.side_tables:
+        table.data.table()
+    for run in (run for store in state.stores if store.input == input for run in store.runs):
+        if run.tier == "resident":
+            run.data.table()
+        elif isinstance(run.data, StoredRun):
+            run.data.open_pages()
 
 
 def _gone(directory: StateDir, partition: int, version: int, there: Sequence[int]) -> MissingVersionError:
@@ -164,18 +188,6 @@ def _gone(directory: StateDir, partition: int, version: int, there: Sequence[int
         hint="A version is removed when three newer ones are there: leave `version` out for the newest, or read while "
         "the query is stopped.",
     )
-
-
-def _resumed(
-    store: PartitionStore, description: Description, version: int, *, whole: bool
-) -> tuple[Manifest, Operator]:
-    """The operator as it stood after a batch. With `whole` all is about to be read, and so every file is verified."""
-    manifest = store.manifest(version)
-    space = MemorySpace()
-    space.partition = store.partition
-    operator = build(description.plan, space)
-    resume(operator, store.state(manifest, "" if whole else manifest.run_id))
-    return manifest, operator
 
 
 def _held(operator: Operator, manifest: Manifest, input: str, key: Key | None) -> Iterator[HeldRows]:
@@ -254,3 +266,14 @@ def user_table(description: Description, input: str, table: pa.Table) -> pa.Tabl
         columns.append(table.column(at) if at >= 0 else pa.nulls(table.num_rows, kind))
         fields.append(pa.field(column.name, kind))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def clock_is_local(description: Description, input: str) -> bool:
+    """Whether the times of an input have no zone: they are shown as they were written."""
+    options = description.plan.options
+    found = options.get("time_columns") or options.get("time") or {}
+    names = [spec.name for spec in description.plan.inputs]
+    column = found.get(input) if isinstance(found, dict) else dict(zip(names, found, strict=False)).get(input)
+    schema = description.plan.input(input).schema
+    kind = schema.field(column).type if column in schema.names else None
+    return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None) if kind is not None else False

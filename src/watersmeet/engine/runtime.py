@@ -8,12 +8,14 @@ from time import perf_counter, time
 import pyarrow as pa
 
 from watersmeet.engine.hot_keys import KeyWatch
+from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
-from watersmeet.join.operator import Batch, advance, resume, saved
+from watersmeet.join.operator import Batch, advance, saved
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
-from watersmeet.state.store import PartitionStore
+from watersmeet.state.store import SWEEP_EVERY, PartitionStore
+from watersmeet.state.sweeping import sweep
 
 # Results up to this size are held back until the version is committed, so that a consumer that stops early (a limit)
 # cannot leave a batch without a version. Larger results stream out, and the commit follows them.
@@ -33,12 +35,12 @@ def run_batch(
 ) -> Iterator[pa.Table]:
     """One batch of one partition: yields the results and leaves the next version behind."""
     started = perf_counter()
-    store = PartitionStore(directory, partition)
-    before = store.load(batch.number, query, run_id, join)
+    store = PartitionStore(directory, partition, plan.division)
+    if plan.former:
+        directory.make(store.folder)
     space = store.space(batch.number, attempt)
     operator = build(plan, space)
-    if before.version >= 0:
-        resume(operator, store.state(before, run_id))
+    before = bring_up(operator, store, batch.number, query, run_id, join)
     keys = KeyWatch(plan, before.keys, batch)
     timings = {"load": perf_counter() - started}
 
@@ -69,8 +71,11 @@ def run_batch(
         history=before.history,
         repeats=before.repeats,
         keys=keys.save(),
+        division=plan.division,
     )
     now = batch.time or int(time() * 1e6)
     store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates())
     store.collect(batch.number)
+    if plan.former and partition == 0 and batch.number % SWEEP_EVERY == SWEEP_EVERY - 1:
+        sweep(directory, plan)
     yield from held

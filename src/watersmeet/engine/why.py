@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from watersmeet.engine.held_rows import HeldRows, as_key, complete_version, read_partition, user_table
+from watersmeet.engine.held_rows import (
+    HeldRows,
+    as_key,
+    clock_is_local,
+    complete_version,
+    open_rows,
+    present,
+    user_table,
+)
 from watersmeet.join.waits import Waits
-from watersmeet.state.description import Description, recorded_inputs
+from watersmeet.state.description import Description
 from watersmeet.state.directory import StateDir
 
 MOST_ROWS = 1000
@@ -58,34 +64,27 @@ def why(
     `named` gives the names under which inputs are shown. The newest version that all partitions have is read.
     """
     directory = state_dir if isinstance(state_dir, StateDir) else StateDir(state_dir)
-    description = recorded_inputs(directory)
+    description = present(directory)
     values = list(key) if isinstance(key, list | tuple) else [key]
     wanted = as_key("why", description, values)
     partitions = description.plan.partitions
     chosen = wanted.partition(partitions)
     inputs = list(description.columns) if input is None else [description.check_input("why", input)]
-    near = complete_version(directory, partitions)
+    near = complete_version(directory, description.plan)
     found: list[Reason] = []
     for partition in range(partitions) if chosen is None else [chosen]:
         for name in inputs:
-            take = partial(_reasons_of, description, name, limit - len(found), named)
-            found += read_partition(
-                directory, description, partition, name, take, version=version, near=near, key=wanted
-            )
+            held = open_rows(directory, description, partition, name, version=version, near=near, key=wanted)
+            most = limit - len(found)
+            found += islice((one for some in held for one in _reasons(description, name, some, most, named)), most)
     return found
-
-
-def _reasons_of(
-    description: Description, input: str, most: int, named: Callable[[str], str], held: Iterator[HeldRows]
-) -> list[Reason]:
-    return list(islice((one for some in held for one in _reasons(description, input, some, most, named)), most))
 
 
 def _reasons(
     description: Description, input: str, held: HeldRows, most: int, named: Callable[[str], str]
 ) -> Iterator[Reason]:
     rows = user_table(description, input, held.table.slice(0, most)).to_pylist()
-    is_local = _clock_is_local(description, input)
+    is_local = clock_is_local(description, input)
     for at, row in enumerate(rows):
         until = None if held.waits.until is None else int(held.waits.until[at])
         batches = int(held.oldest[at]), int(held.newest[at])
@@ -128,17 +127,6 @@ def _waiting(waits: Waits, until: int | None, named: Callable[[str], str], is_lo
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
-
-
-def _clock_is_local(description: Description, input: str) -> bool:
-    """Whether the times of an input have no zone: they are shown as they were written."""
-    options = description.plan.options
-    found = options.get("time_columns") or options.get("time") or {}
-    names = [spec.name for spec in description.plan.inputs]
-    column = found.get(input) if isinstance(found, dict) else dict(zip(names, found, strict=False)).get(input)
-    schema = description.plan.input(input).schema
-    kind = schema.field(column).type if column in schema.names else None
-    return pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None) if kind is not None else False
 
 
 def _time(time: int, is_local: bool) -> str:

@@ -8,7 +8,7 @@ becomes  lambda * recent + (1 - lambda) * (rows of that unit); the first unit st
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,14 @@ class ArrivalRates:
         result: Probabilities = shares * self.speed[:, None]
         result[list(ended)] = 0.0
         return result
+
+    def inherit(self, former: Sequence[ArrivalRates]) -> None:
+        """Go on from several others: what counts are shares, so that it is enough to add."""
+        self.restore(former[0].save())
+        for one in former[1:]:
+            self.total = self.total + one.total
+            self.current = self.current + one.current
+            self.recent = self.recent + one.recent
 
     def save(self) -> dict[str, Any]:
         """The state, in JSON form."""

@@ -13,20 +13,22 @@ A batch goes through the same steps in every family; a family fills in those it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.hand import Hand
-from watersmeet.join.operator import Batch, Operator, OperatorState
+from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan import JoinPlan
 from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
+from watersmeet.state.sharing import inherit
 from watersmeet.state.space import RunSpace
 
 
@@ -70,6 +72,19 @@ class BinaryJoin(Operator):
     def row_stores(self) -> Iterable[RowStore]:
         """One per input."""
         return self.stores.values()
+
+    @classmethod
+    def divides(cls, plan: JoinPlan) -> bool:
+        """It can."""
+        return True
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """The rows of both inputs."""
+        for origin in origins:
+            former = origin.operator
+            assert isinstance(former, BinaryJoin)
+            for name, store in self.stores.items():
+                inherit(store, former.stores[name], heir, origin.partition)
 
     def save(self) -> OperatorState:
         """The stores."""

@@ -15,7 +15,7 @@ inputs a row waits for the slowest of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,6 +40,14 @@ class Clock:
         """Rows with these times have come on an input."""
         if len(times):
             self.see(name, int(times.max()))
+
+    def inherit(self, former: Sequence[Clock]) -> None:
+        """Go on from the clocks of several partitions: what is late in one of them may be on time in another, so the
+        earliest of their times counts, and none where one of them has seen none."""
+        for name in self.waits:
+            times = [clock.newest[name] for clock in former if name in clock.newest]
+            if len(times) == len(former):
+                self.newest[name] = min(times)
 
     def bound(self, name: str) -> int | None:
         """The earliest time at which a row of an input is still expected; None if any may come."""

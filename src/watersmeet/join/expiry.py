@@ -13,7 +13,7 @@ batch takes the next ones from there:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,15 @@ def behind(store: RowStore, new: Times, bound: int | None) -> dict[str, Mask]:
     before = new < store.rule.time
     late = before if bound is None else before & (new < bound)
     return {"expired": before} if bound is None else {"late": late, "expired": before & ~late}
+
+
+def inherit_horizon(store: RowStore, former: Sequence[RowStore]) -> None:
+    """The earliest of the horizons of former partitions. What was behind its own has left already."""
+    assert isinstance(store.rule, Horizon)
+    rules = [one.rule for one in former if isinstance(one.rule, Horizon)]
+    times = [rule.time for rule in rules if rule.time is not None]
+    store.rule.time = min(times) if len(times) == len(rules) else None
+    store.rule.reason = rules[0].reason
 
 
 def passed(store: RowStore, before: int | None) -> Iterator[Departed]:

@@ -12,7 +12,7 @@ their rows leave, and how they are joined, is the join's business.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from watersmeet.state.layouts import due_by_size
 from watersmeet.state.pages import Cursor, steps
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
+from watersmeet.state.sharing import Facts
 from watersmeet.state.space import PAGE_ROWS, BucketPage, SpillWriter, cut_into_pages
 
 STEP_ROWS = 1 << 18
@@ -35,6 +36,11 @@ LARGEST = 1 << 19  # rows that are merged at once: no batch stalls, and there ar
 Counts = npt.NDArray[np.int64]
 Batches = tuple[int, int]  # the oldest and the newest
 Stretch = dict[str, list[pa.Table]]  # per input its generations' rows, the ones in memory last
+
+
+def came_of(runs: Sequence[Run]) -> Batches:
+    """The batches in which the rows of some runs came."""
+    return min((run.oldest for run in runs), default=0), max((run.newest for run in runs), default=0)
 
 
 class Rewriting:
@@ -104,7 +110,7 @@ class Generations:
         store = self.stores[name]
         runs = [run for run in store.spilled if bucket in run.places and (numbers is None or run.slot in numbers)]
         runs += store.resident if numbers is None and store.bucket_rows[bucket] else []
-        return min((run.oldest for run in runs), default=0), max((run.newest for run in runs), default=0)
+        return came_of(runs)
 
     def flush(self, buckets: list[int]) -> list[Run]:
         """Move some buckets of all inputs out of memory as one generation."""
@@ -177,6 +183,15 @@ class Generations:
         """The next rows of one generation: its runs hold different stretches of the hash, written in hash order."""
         tables = [table for cursor in cursors for table in cursor.below(bound)]
         return pa.concat_tables(tables).combine_chunks() if tables else self.stores[name].schema.empty_table()
+
+    def renumbered(self) -> Facts:
+        """What changes in runs of a former partition that are taken up now: their generations follow those there are.
+
+        Rows of two partitions have no keys in common, so their generations owe each other nothing; but one generation
+        must not have two runs of one stretch of the hash.
+        """
+        before = self.number
+        return lambda run: {"slot": run.slot + before} if run.tier == "spilled" else {}
 
     def rewriting(self) -> Rewriting:
         """A generation in the making, out of others."""

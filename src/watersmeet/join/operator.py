@@ -19,13 +19,14 @@ and keeps what `save` returns until the next batch. The laws an operator must ob
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices
+from watersmeet.columns.partitions import Partition
 from watersmeet.errors import EndedInputError
 from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
@@ -36,7 +37,7 @@ from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.space import RunSpace
 
-__all__ = ["Batch", "Operator", "OperatorState", "advance", "resume", "saved"]
+__all__ = ["Batch", "Operator", "OperatorState", "Origin", "advance", "resume", "saved", "take_over"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,19 @@ class Operator(ABC):
         """The inputs beside one of them on which rows may still come."""
         return tuple(spec.name for spec in self.plan.inputs if spec.name != name and spec.name not in self.ended)
 
+    @classmethod
+    def divides(cls, plan: JoinPlan) -> bool:
+        """Whether the state of a join can be divided into another number of partitions (`inherit`)."""
+        return False
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """Take up, in place of `restore`, what former partitions held after batch `version` of the heir's keys.
+
+        Rows are shared by reference (`state.sharing`). What speaks of a whole partition is made true of the heir: of
+        clocks the one that is furthest behind counts, because no row must be given up too soon.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def save(self) -> OperatorState:
         """The state after the batch. Runs that are already stored are not written again."""
@@ -136,6 +150,36 @@ def resume(operator: Operator, state: OperatorState) -> None:
     operator.accounts.restore(state.accounts)
     if not state.finished:
         operator.restore(state)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A former partition, as it stood after the batch before the state was divided anew."""
+
+    partition: Partition
+    operator: Operator
+
+
+def take_over(operator: Operator, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+    """Go on from former partitions, in place of `resume`.
+
+    Rows that have left are in the accounts of one of the heirs, so that sums over all partitions stay what they were.
+    """
+    first = origins[0].operator
+    operator.ended, operator.finished = dict(first.ended), first.finished
+    if not first.finished:
+        operator.inherit(heir, origins, version)
+    accounts = operator.accounts
+    for origin in origins:
+        if heir.is_first_heir(origin.partition):
+            for name, reasons in origin.operator.accounts.left.items():
+                for reason, rows in reasons.items():
+                    accounts.leave(name, reason, rows)
+    held = {spec.name: 0 for spec in operator.plan.inputs}
+    for store in operator.row_stores():
+        held[store.input] = held.get(store.input, 0) + store.held
+    for name in held.keys() | accounts.left.keys():
+        accounts.came[name] = held.get(name, 0) + sum(accounts.left.get(name, {}).values())
 
 
 def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:

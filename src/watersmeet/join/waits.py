@@ -38,7 +38,7 @@ class Waits:
 WaitingRows = Iterator[tuple[Indices, Waits]]  # rows of a part, and what they wait for
 
 
-def waits_for_times(part: Part, rows: Indices, clock: Clock, others: tuple[str, ...]) -> WaitingRows:
+def waits_for_times(part: Part, rows: Indices, clock: Clock, others: tuple[str, ...], longer: int = 0) -> WaitingRows:
     """Rows of a window wait until all other inputs have passed a time; those behind the horizon for nothing."""
     rule, name = part.store.rule, part.store.input
     times = part.times[rows]
@@ -48,5 +48,5 @@ def waits_for_times(part: Part, rows: Indices, clock: Clock, others: tuple[str, 
     if not over.all():
         seen = [clock.newest[other] for other in others if other in clock.newest]
         now = min(seen) if len(seen) == len(others) and seen else None
-        until = shifted(shifted(times[~over], clock.waits[name]), clock.lateness)
+        until = shifted(shifted(times[~over], clock.waits[name] + longer), clock.lateness)
         yield rows[~over], Waits("time", others, until, now)

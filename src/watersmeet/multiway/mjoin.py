@@ -33,12 +33,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, data_bytes, hashes_of, take, times_of
+from watersmeet.columns.partitions import Partition
 from watersmeet.columns.saturating import saturated
 from watersmeet.estimate.selectivity import Selectivities
 from watersmeet.join.clock import Clock
-from watersmeet.join.expiry import expire, spill_soonest
+from watersmeet.join.expiry import expire, inherit_horizon, spill_soonest
 from watersmeet.join.generations import Generations
-from watersmeet.join.operator import Batch, Operator, OperatorState
+from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.multiway.absence import Absence, Known
@@ -59,6 +60,7 @@ from watersmeet.state.layouts import HashTiers, TimeSlices
 from watersmeet.state.parts import All, InBuckets, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
+from watersmeet.state.sharing import inherit, unchanged
 from watersmeet.state.space import RunSpace
 
 # Selectivities of the inputs that are not probed first are measured on a sample: one key in SAMPLE, at most SAMPLED.
@@ -356,7 +358,28 @@ class MJoin(Operator):
         """With a window until all other inputs have passed it, else until they end."""
         if self.window is None:
             return super().waits(part, rows)
-        return waits_for_times(part, rows, self.clock, self.going_on(part.store.input))
+        name = part.store.input
+        longer = self.window if name in self.options.optional else 0  # see `horizons`
+        return waits_for_times(part, rows, self.clock, self.going_on(name), longer)
+
+    @classmethod
+    def divides(cls, plan: JoinPlan) -> bool:
+        """Unless there are optional inputs: what has been reported without them is known by partition."""
+        return not MultiwayOptions(**plan.options, **plan.tuning).optional
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """The rows and the clocks that are furthest behind. Generations of different origins stay apart."""
+        former = [one.operator for one in origins if isinstance(one.operator, MJoin)]
+        for origin, join in zip(origins, former, strict=True):
+            facts = self.generations.renumbered() if self.window is None else unchanged
+            for name, store in self.stores.items():
+                inherit(store, join.stores[name], heir, origin.partition, facts)
+            self.generations.number += join.generations.number
+        if self.window is not None:
+            for name, store in self.stores.items():
+                inherit_horizon(store, [join.stores[name] for join in former])
+        self.clock.inherit([join.clock for join in former])
+        self.estimates = self.debts.estimates = former[0].estimates
 
     def save(self) -> OperatorState:
         """The rows that are still needed, the estimates, and how far each input's time has come."""

@@ -60,7 +60,8 @@ class Spilling:
         if self.memory is None:
             return
         target = max(0, self.memory - reserve)
-        while (size := self.resident_bytes) > target:
+        # Marks of rows on disk count as well, and cannot be flushed.
+        while (size := self.resident_bytes) > target and any(store.resident for store in self.stores.values()):
             chosen = self._largest(size - min(target, self.memory // 2))
             runs = self.generations.flush(chosen)
             rows = sum(run.rows for run in runs)

@@ -12,7 +12,7 @@ from typing import Any
 
 from watersmeet.plan.metrics import add_up
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import metrics_history, newest_manifests
+from watersmeet.state.history import former_metrics, metrics_history, newest_manifests
 from watersmeet.state.manifest import Manifest
 
 
@@ -61,7 +61,7 @@ class History:
         self.batches: dict[int, BatchRecord] = {}
         self.ended: frozenset[str] = frozenset()
         self.finished_in: int | None = None  # the batch with which the join ended
-        self._read_up_to: dict[int, int] = {}
+        self._read_up_to: dict[tuple[int, int], int] = {}
 
     @property
     def finished(self) -> bool:
@@ -73,21 +73,25 @@ class History:
 
         Partitions commit one after the other, so a batch may come in pieces; `batches` has them added up.
         """
-        changed = newest_manifests(self.directory, self._read_up_to)
-        if changed and not self.manifests and self.most is not None:
-            self.first = max(max(manifest.version for manifest in changed) + 1 - self.most, 0)
+        manifests = newest_manifests(self.directory)
+        if manifests and not self.manifests and self.most is not None:
+            self.first = max(max(manifest.version for manifest in manifests) + 1 - self.most, 0)
         news: dict[int, BatchRecord] = {}
-        for manifest in changed:
-            last = self._read_up_to.get(manifest.partition, self.first - 1)
+        if manifests and manifests[0].division and not self._read_up_to:
+            for partition, entry in former_metrics(self.directory, manifests[0].division):
+                if entry["batch"] >= self.first:
+                    self.batches.setdefault(entry["batch"], BatchRecord(entry["batch"])).add(entry)
+                    self.take(partition, entry)
+        for manifest in manifests:
+            last = self._read_up_to.get((manifest.division, manifest.partition), self.first - 1)
             for entry in self._entries(manifest, last):
                 number = int(entry["batch"])
                 if number > last:
                     self.batches.setdefault(number, BatchRecord(number)).add(entry)
                     news.setdefault(number, BatchRecord(number)).add(entry)
                     self.take(manifest.partition, entry)
-            self._read_up_to[manifest.partition] = max(last, manifest.version)
-            self.manifests[manifest.partition] = manifest
-        manifests = self.manifests.values()
+            self._read_up_to[manifest.division, manifest.partition] = max(last, manifest.version)
+        self.manifests = {manifest.partition: manifest for manifest in manifests}
         if manifests:
             self.ended = frozenset.intersection(*(frozenset(manifest.ended) for manifest in manifests))
             if all(manifest.finished for manifest in manifests):

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
 from rich import filesize
 from rich.table import Table
 
+from watersmeet.engine.rescale import Rescaled
+from watersmeet.engine.rescale import rescale as divide
+from watersmeet.engine.why import Reason
+from watersmeet.engine.why import why as reasons_of
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.history import BatchRecord, History
-from watersmeet.pipeline.names import recorded_names
+from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.names import NAMES_FILE, recorded_names
+from watersmeet.state.description import recorded_inputs
 from watersmeet.state.directory import JOIN_FILE, StateDir
 from watersmeet.state.history import held_runs, newest_manifests
 from watersmeet.state.identity import read_join
@@ -66,6 +74,21 @@ def state_table(directory: StateDir) -> Table:
         shown = {**row, "rows": f"{row['rows']:,}", "bytes": filesize.decimal(row["bytes"])}
         table.add_row(*(str(value) for value in shown.values()))
     return table
+
+
+def why(directory: StateDir, key: Sequence[object], shown: str | None, limit: int) -> list[Reason]:
+    """Why the join holds the rows of a key; inputs have the names of the pipeline's sources, if it is one."""
+    names = recorded_names(directory)
+    inputs = {names[name]: name for name in recorded_inputs(directory).columns}
+    input = None if shown is None else inputs.get(shown, shown)
+    return reasons_of(directory, list(key), input=input, limit=limit, named=names.__getitem__)
+
+
+def rescale(directory: StateDir, partitions: int) -> Rescaled:
+    """Divide the state anew; a pipeline that runs now is refused."""
+    lock = RunLock(directory.place) if directory.size(NAMES_FILE) is not None else nullcontext()
+    with lock:
+        return divide(directory, partitions)
 
 
 def history_of(directory: StateDir) -> list[BatchRecord]:

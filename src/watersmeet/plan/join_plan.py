@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -72,6 +72,16 @@ class JoinPlan:
     partitions: int = 1
     how: str = "inner"
     condition: dict[str, Any] | None = None  # on pairs of rows with equal keys (see `join.condition`)
+    former: tuple[int, ...] = ()  # the numbers of partitions that the state was divided into before, the oldest first
+
+    @property
+    def division(self) -> int:
+        """Which division of the state this is."""
+        return len(self.former)
+
+    def divided(self, number: int) -> JoinPlan:
+        """The plan as it was when the state was in its division `number`."""
+        return replace(self, partitions=(*self.former, self.partitions)[number], former=self.former[:number])
 
     def input(self, name: str) -> InputSpec:
         """The input of that name."""
@@ -117,6 +127,7 @@ class JoinPlan:
             "partitions": self.partitions,
             "how": self.how,
             "condition": self.condition,
+            "former": list(self.former),
         }
 
     @classmethod
@@ -131,7 +142,7 @@ class JoinPlan:
             OutputColumn(field, *described)
             for field, described in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
-        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"], raw["condition"]
+        settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"], raw["condition"], tuple(raw["former"])
         return cls(raw["operator"], tuple(inputs), tuple(output), *settings)
 
 

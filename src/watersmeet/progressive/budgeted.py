@@ -23,7 +23,7 @@ A policy (RPJ, XJoin, HMJ) is a subclass: it chooses the next task of an idle ba
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -34,11 +34,12 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import data_bytes, hashes_of, merge_by_hash
 from watersmeet.columns.matching import near_matches
+from watersmeet.columns.partitions import Partition
 from watersmeet.estimate.arrival_rate import ArrivalRates
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.hand import Hand, known, with_flag
-from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks
 from watersmeet.progressive.duplicates import ATS, Mask, arriving, departing, resident_schema, times
@@ -50,6 +51,7 @@ from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import HashTiers, due_by_size
 from watersmeet.state.parts import InBuckets, Rows
 from watersmeet.state.rows import RowStore
+from watersmeet.state.sharing import inherit
 from watersmeet.state.space import BucketPage, RunSpace, cut_into_pages
 
 # Rows that one step of the clean-up, or of combining runs, takes at most, and the share of the budget that it and the
@@ -392,6 +394,49 @@ class BudgetedJoin(BinaryJoin):
             "last_arrival": self.last_arrival,
         }
         return state
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """Rows, units, and what is owed. Pairs of rows of different origins have no keys in common, so their units may
+        count as not joined.
+
+        Rows in memory owe pairs by their bucket's last md-task. Where origins differ in that, what is in memory is
+        flushed, so that every row says itself what it owes.
+        """
+        former = [one.operator for one in origins if isinstance(one.operator, BudgetedJoin)]
+        self.batch = version
+        alike = all(np.array_equal(one.expected.last_md, former[0].expected.last_md) for one in former)
+        for origin, join in zip(origins, former, strict=True):
+            maps = [
+                inherit(store, other, heir, origin.partition, wanted=lambda run: alike or run.tier == "spilled")
+                for store, other in zip(self.sides, join.sides, strict=True)
+            ]
+            self.units.inherit(join.units, (maps[0], maps[1]))
+            if not alike:
+                self._flush_inherited(join, heir)
+        self.expected.inherit([join.expected for join in former], alike=alike)
+        for bucket in np.flatnonzero(self.expected.disk).tolist():
+            if not self.units.unmatched_pairs(bucket):  # what was expected there belongs to other heirs
+                self.expected.disk[bucket] = 0
+        self.rates.inherit([join.rates for join in former])
+        self.clock = max(join.clock for join in former)
+        arrivals = [join.last_arrival for join in former if join.last_arrival is not None]
+        self.last_arrival = max(arrivals, default=None)
+
+    def _flush_inherited(self, join: BudgetedJoin, heir: Partition) -> None:
+        """Write what a former partition had in memory to disk, as one flush after the batch `self.batch`."""
+        serials: list[dict[int, int]] = [{}, {}]
+        for index, other in enumerate(join.sides):
+            leaving: dict[int, list[pa.Table]] = {}
+            for bucket in np.flatnonzero(other.bucket_rows).tolist():
+                tables = [part.take(part.living) for part in other.bucket(bucket)]
+                mine = [table.filter(pa.array(heir.owns(hashes_of(table)))).combine_chunks() for table in tables]
+                if mine := [table for table in mine if table.num_rows]:
+                    leaving[bucket] = mine
+            if leaving:
+                self.expected.last_md[index] = join.expected.last_md[index]
+                serials[index] = dict.fromkeys(leaving, self._spill(index, leaving))
+        for bucket in sorted(serials[0].keys() | serials[1].keys()):
+            self.units.add_unit(bucket, Unit(serials[0].get(bucket), serials[1].get(bucket)), self.batch)
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned, or the state of a join that had no budget so far."""

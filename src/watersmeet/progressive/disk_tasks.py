@@ -73,6 +73,8 @@ class DiskTasks:
                     dts = times(part.table, DTS)
                     for i, j in near_matches(memory.table, part.table):
                         new = new_in_md_task(ats[i], dts[j])
+                        alive = part.alive(j)
+                        new = new if alive is None else new & alive
                         if new.any():
                             yield from hand.stored(name, i[new], part, j[new])
             yield from memory.note(hand, name)

@@ -19,6 +19,7 @@ present |R_o disk[j]|, which could make Er negative.)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,16 @@ class ExpectedResults:
         if distinct_keys is not None:
             return 1.0 / max(1.0, distinct_keys)
         return max(self.results, 1) / max(self.met, 1)
+
+    def inherit(self, former: Sequence[ExpectedResults], *, alike: bool) -> None:
+        """Go on from former partitions. How their expectations divide is not known: they are kept whole. If these are
+        not `alike` in their last md-tasks, what was in memory has been flushed."""
+        memory, disk = (np.asarray(sum(getattr(one, name) for one in former)) for name in ("memory", "disk"))
+        self.memory, self.disk = (memory, disk) if alike else (np.zeros_like(memory), disk + memory.sum(axis=0))
+        self.last_md = former[0].last_md.copy() if alike else np.full_like(self.last_md, -1)
+        if len(former) == 1:
+            self.epochs = [[list(bucket) for bucket in side] for side in former[0].epochs]
+        self.met, self.results = sum(one.met for one in former), sum(one.results for one in former)
 
     def save(self) -> dict[str, Any]:
         """The state, in JSON form."""

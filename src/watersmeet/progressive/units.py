@@ -99,6 +99,24 @@ class Units:
             "flushed": self.flushed.tolist(),
         }
 
+    def inherit(self, former: Units, numbers: tuple[Mapping[int, int], Mapping[int, int]]) -> None:
+        """Take up the units of a former partition, whose runs have new `numbers` here; some hold nothing any more."""
+        for bucket, units in enumerate(former.units):
+            for unit in units:
+                left, right = (self._taken(index, unit[index], bucket, numbers[index]) for index in (0, 1))
+                if (left, right) != (None, None):
+                    self.units[bucket].append(Unit(left, right, unit.merged))
+            had = self.counts[:, bucket] > 0
+            self._changed(bucket)
+            for index in (0, 1):
+                if self.counts[index, bucket] and former.counts[index, bucket]:
+                    earlier = self.flushed[index, bucket] if had[index] else former.flushed[index, bucket]
+                    self.flushed[index, bucket] = min(earlier, former.flushed[index, bucket])
+
+    def _taken(self, index: int, serial: int | None, bucket: int, numbers: Mapping[int, int]) -> int | None:
+        number = None if serial is None else numbers.get(serial)
+        return number if number is not None and bucket in self.stores[index].run(number).places else None
+
     def add_unit(self, bucket: int, unit: Unit, batch: int) -> None:
         """Segments that were joined and flushed in a batch."""
         self.units[bucket].append(unit)

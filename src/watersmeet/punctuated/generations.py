@@ -58,13 +58,16 @@ class Generations(generations.Generations):
         """Whether a bucket has no other generation on disk."""
         return self.numbers(bucket).keys() <= set(numbers)
 
-    def write(self, tables: Mapping[str, pa.Table], batch: int, *, new: bool = True) -> int:
-        """Flush hash-sorted rows of both inputs as one generation; returns how many."""
+    def write(
+        self, tables: Mapping[str, pa.Table], came: Mapping[str, generations.Batches], *, new: bool = True
+    ) -> int:
+        """Flush hash-sorted rows of both inputs, with the batches in which they came, as one generation; returns how
+        many."""
         self.number += new
         for name, table in tables.items():
             if table.num_rows:
                 pages = cut_into_pages(table, self.buckets)
-                self.stores[name].spill(pages, oldest=batch, newest=batch, slot=self.number)
+                self.stores[name].spill(pages, oldest=came[name][0], newest=came[name][1], slot=self.number)
         return sum(table.num_rows for table in tables.values())
 
     def runs_of(self, name: str, numbers: Collection[int]) -> list[Run]:

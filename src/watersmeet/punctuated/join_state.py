@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Indices, key_name, take
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
 from watersmeet.plan import JoinPlan
@@ -25,6 +26,7 @@ from watersmeet.state.buckets import Buckets
 from watersmeet.state.layouts import SizeTiers
 from watersmeet.state.parts import Departed, Part, Rows
 from watersmeet.state.rows import RowStore
+from watersmeet.state.sharing import inherit
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
 
@@ -161,6 +163,19 @@ class JoinState:
         return OperatorState(
             stores=[store.save() for store in (*self.row_stores, *pending)], tables=tables, values=values
         )
+
+    def inherit(self, heir: Partition, origins: Mapping[Partition, JoinState]) -> None:
+        """Rows, promises and what is pending of former partitions."""
+        for partition, former in origins.items():
+            facts = self.generations.renumbered()
+            for store, other in zip(self.row_stores, former.row_stores, strict=True):
+                inherit(store, other, heir, partition, facts)
+            self.generations.number += former.generations.number
+            self.promised += former.promised
+            self.pool.inherit(former.pool)
+            for name in self.names:
+                self.unpurged[name].add(former.unpurged[name].take())
+        self.knowledge.inherit(heir, {one: former.knowledge for one, former in origins.items()})
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned."""

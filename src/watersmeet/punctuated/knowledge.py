@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
@@ -79,6 +80,17 @@ class Knowledge:
         """How many promises are held."""
         for name, promises in self.promises.items():
             self.metrics.gauge(f"punctuations_held.{name}", len(promises))
+
+    def inherit(self, heir: Partition, origins: Mapping[Partition, Knowledge]) -> None:
+        """Go on from former partitions. Every partition hears what is said of many keys, so what is incomplete of that
+        is the same in all of them."""
+        for name in self.names:
+            self.promises[name].inherit({one: former.promises[name] for one, former in origins.items()})
+            self.partial[name] = next(iter(origins.values())).partial[name]
+            for former in origins.values():
+                for tracker, other in zip(self.trackers[name], former.trackers[name], strict=True):
+                    if isinstance(tracker, ClusterTracker) and isinstance(other, ClusterTracker):
+                        tracker.inherit(other, heir)
 
     def save(self) -> tuple[Tables, dict[str, Any]]:
         """Tables and values."""

@@ -21,14 +21,15 @@ L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Joi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, take
 from watersmeet.columns.grouping import distinct_keys
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.join_state import JoinState
@@ -148,7 +149,8 @@ class PunctuatedJoin(BinaryJoin):
         yield from new.hand.leave_by(name, by_reason(sources))
         table = new.hand.rest(name)
         if table.num_rows:
-            state.stored[name].add(table.combine_chunks(), batch.number)
+            oldest = min(state.pool.oldest[name], batch.number) if late else batch.number
+            state.stored[name].add(table.combine_chunks(), batch.number, oldest=oldest)
             if state.propagation and late:
                 promised = state.promises[name].find(table) > 0
                 state.propagation.entered_late(name, table.filter(pa.array(promised)))
@@ -214,6 +216,16 @@ class PunctuatedJoin(BinaryJoin):
     def row_stores(self) -> Iterable[RowStore]:
         """Stored and waiting rows."""
         return self.state.row_stores
+
+    @classmethod
+    def divides(cls, plan: JoinPlan) -> bool:
+        """Unless promises are propagated: the next join counts the partitions that have said one."""
+        return not PunctuatedOptions(**plan.options, **plan.tuning).propagate
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """Rows, promises and what is pending."""
+        former = {one.partition: one.operator.state for one in origins if isinstance(one.operator, PunctuatedJoin)}
+        self.state.inherit(heir, former)
 
     def save(self) -> OperatorState:
         """Rows, promises and what is pending; nothing of it after the end."""

@@ -117,6 +117,7 @@ class WaitingPool:
         self.rows = dict(stores)
         self.urgent = {name: Unpurged(f"{name}.urgent", kinds) for name in stores}
         self.used_up: str | None = None  # the input that had a whole quota in the last batch
+        self.oldest: dict[str, int] = {}  # the batch of the oldest rows that waited when some were last taken
 
     @property
     def is_empty(self) -> bool:
@@ -143,6 +144,7 @@ class WaitingPool:
             return now, waited
         for name, table in arrived.items():
             self.rows[name].add(table, batch)
+        self._note_oldest()
         chosen = self._choose(self.quota)
         for rows in self.rows.values():
             rows.settle()
@@ -168,12 +170,24 @@ class WaitingPool:
             for name, tables in taken.items()
         }
 
+    def _note_oldest(self) -> None:
+        self.oldest = {name: min((run.oldest for run in rows.runs), default=0) for name, rows in self.rows.items()}
+
     def drain(self) -> dict[str, pa.Table]:
         """All waiting rows, sorted by hash."""
         for urgent in self.urgent.values():
             urgent.take()
         self.used_up = None
+        self._note_oldest()
         return {name: rows.drain() for name, rows in self.rows.items()}
+
+    def inherit(self, former: WaitingPool) -> None:
+        """What a former partition has heard of; its rows are taken up with the other stores."""
+        self.used_up = self.used_up or former.used_up
+        for name in self.names:
+            delta = former.urgent[name].take()
+            if not delta.is_empty:
+                self.urgent[name].add(delta)
 
     def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
         """Tables and values; the rows are saved with their stores."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import data_bytes, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.generations import came_of
 from watersmeet.join.hand import Hand
 from watersmeet.punctuated.generations import Stretch
 from watersmeet.punctuated.join_state import JoinState
@@ -48,8 +49,10 @@ class Spilling:
         if excess <= 0:
             return
         chosen = self._largest(excess + self.memory // 2)
+        runs = {name: store.resident for name, store in state.stored.items()}
+        came = {name: came_of(mine) for name, mine in runs.items()}
         tables = self._take(chosen)
-        rows = state.generations.write(tables, batch)
+        rows = state.generations.write(tables, came)
         if rows:
             state.metrics.count("runs_flushed", sum(table.num_rows > 0 for table in tables.values()))
             state.metrics.count("rows_flushed", rows)
@@ -92,6 +95,7 @@ class Spilling:
     def merge(self, bucket: int, batch: int, *, final: bool = False) -> Iterator[pa.Table]:
         """Join what a bucket's generations owe each other, purge, and keep the rest in one generation."""
         state, generations = self.state, self.state.generations
+        came = {name: generations.came(name, bucket) for name in state.names}
         resident = self._take([bucket])
         room = 0 if self.memory is None else self.memory // 2 - state.resident_bytes
         kept: list[Tables] = []
@@ -113,9 +117,9 @@ class Spilling:
             if size <= room:
                 room -= size
                 for name in state.names:
-                    state.stored[name].add(part[name], batch)
+                    state.stored[name].add(part[name], came[name][1], oldest=came[name][0])
             elif size:
-                written += generations.write(part, batch, new=not written)
+                written += generations.write(part, came, new=not written)
         state.metrics.count("rows_rewritten", written)
         state.metrics.count("buckets_merged")
         state.metrics.event("merge", bucket=bucket, rows_spilled_again=written)
@@ -139,12 +143,12 @@ class Spilling:
                             if name not in writers:
                                 writers[name] = state.stored[name].writer()
                             writers[name].add(bucket, table.slice(start, PAGE_ROWS))
-            oldest = min(run.oldest for runs in old.values() for run in runs)
             for name in state.names:
+                oldest, newest = came_of(old[name])
                 state.stored[name].retire(old[name])
                 if name in writers:
                     # The number of the oldest: of two rows with a key that should be unique, the later one is wrong.
-                    state.stored[name].adopt(writers[name], oldest=oldest, newest=batch, slot=min(chosen))
+                    state.stored[name].adopt(writers[name], oldest=oldest, newest=newest, slot=min(chosen))
             if state.propagation:
                 state.propagation.changed_everything()
 

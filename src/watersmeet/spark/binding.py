@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
+from watersmeet.engine.registry import operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -49,6 +50,7 @@ from watersmeet.spark.wire import Job, Kind, Wire, code
 from watersmeet.state.description import Description, InputColumn, record_inputs
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
+from watersmeet.state.sweeping import sweep
 from watersmeet.storage.access import packed_access
 
 
@@ -101,8 +103,11 @@ class Binding:
         directory = self._directory()
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
-        register_join(self.who, directory, plan, succeeds=self.succeeds)
-        record_inputs(directory, described(plan, rows))
+        divisible = operator_class(self.operator).divides(plan)
+        plan = register_join(self.who, directory, plan, succeeds=self.succeeds, divisible=divisible)
+        if plan.former:
+            sweep(directory, plan)
+        record_inputs(directory, described(plan, rows, key_types))
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
@@ -263,14 +268,15 @@ def internal_name(source: Source, position: int) -> str:
     return payload_name(source.payload.index(position))
 
 
-def described(plan: JoinPlan, sources: Sequence[Source]) -> Description:
+def described(plan: JoinPlan, sources: Sequence[Source], key_types: Sequence[T.DataType]) -> Description:
     """The columns of the inputs by the names and types that the user knows."""
     columns = {}
     for source in sources:
-        positions = sorted([*source.keys, *source.row_payload])
+        stored = dict(zip(source.keys, key_types, strict=True))
         columns[source.name] = [
-            InputColumn(source.fields[i].name, internal_name(source, i), source.fields[i].dataType.json())
-            for i in positions
+            InputColumn(kind.name, internal_name(source, i), kind.dataType.json(), stored.get(i, kind.dataType).json())
+            for i, kind in enumerate(source.fields)
+            if i in source.keys or i in source.row_payload
         ]
     return Description(plan, columns)
 

@@ -19,7 +19,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.storage import find_storage
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import held_runs, metrics_history, newest_manifests
+from watersmeet.state.history import former_metrics, held_runs, metrics_history, newest_manifests
 from watersmeet.state.identity import require_join
 from watersmeet.state.manifest import Manifest, RunEntry
 
@@ -56,7 +56,7 @@ def read_state(spark: SparkSession, state_dir: str | os.PathLike[str]) -> DataFr
     >>> state = wm.read_state(spark, "state/orders")  # doctest: +SKIP
     >>> state.groupBy("input", "tier").sum("rows").show()  # doctest: +SKIP
     """
-    directory = _state(spark, state_dir, "read_state")
+    directory = opened_state(spark, state_dir, "read_state")
     rows = [row for manifest in newest_manifests(directory) for row in _holdings(manifest)]
     return spark.createDataFrame(rows, _STATE)
 
@@ -83,16 +83,17 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     >>> metrics = wm.read_metrics(spark, "state/orders")  # doctest: +SKIP
     >>> metrics.groupBy("batch").sum("rows_out").orderBy("batch").show()  # doctest: +SKIP
     """
-    directory = _state(spark, state_dir, "read_metrics")
-    rows = [
-        _metrics_row(manifest.partition, entry)
-        for manifest in newest_manifests(directory)
-        for entry in metrics_history(directory, manifest)
-    ]
+    directory = opened_state(spark, state_dir, "read_metrics")
+    manifests = newest_manifests(directory)
+    entries = [(manifest.partition, entry) for manifest in manifests for entry in metrics_history(directory, manifest)]
+    if manifests and manifests[0].division:
+        entries += former_metrics(directory, manifests[0].division)
+    rows = [_metrics_row(partition, entry) for partition, entry in entries]
     return spark.createDataFrame(sorted(rows, key=lambda row: row[:2]), _METRICS)
 
 
-def _state(spark: object, state_dir: object, who: str) -> StateDir:
+def opened_state(spark: object, state_dir: object, who: str) -> StateDir:
+    """The state directory of a join, for whoever looks at it."""
     if not callable(getattr(spark, "createDataFrame", None)):  # Spark Connect's session is a class of its own
         raise OptionError(
             who,

@@ -24,11 +24,13 @@ Hashing = Literal["spark", "in-process"]
 
 @dataclass(frozen=True)
 class InputColumn:
-    """A column of an input: the user's name, the internal one, and its type as Spark writes it (empty in process)."""
+    """A column of an input: the user's name and the internal one. The types are as Spark writes them (empty in
+    process): its own, and that in which it is stored, which for a key is the one that the inputs are compared in."""
 
     name: str
     column: str
     type: str = ""
+    stored: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 state_dir/
   join.json            what the join is
+  inputs.json          what the user calls the columns of the inputs
   sources.json         what a pipeline calls the join's inputs, if one runs it
   explain.json         what was chosen and why, for `wm.explain`
   failures.json        when and why runs of the pipeline failed

@@ -3,24 +3,57 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import divisions, read_join
 from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.parts import DEAD
 from watersmeet.state.store import PartitionStore
 
-_PART = re.compile(r"part-(\d+)$")
+PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")
 
 
-def newest_manifests(directory: StateDir, known: Mapping[int, int] | None = None) -> list[Manifest]:
-    """The newest version of each partition; partitions that no batch has reached yet are left out, and so are those of
-    which the version is `known` (by partition)."""
-    found = (_PART.match(name) for name in directory.list())
-    stores = [PartitionStore(directory, int(match[1])) for match in found if match]
-    newest = ((store, versions[-1]) for store in stores if (versions := store.versions()))
-    return [store.manifest(version) for store, version in newest if version > (known or {}).get(store.partition, -1)]
+def newest_manifests(directory: StateDir) -> list[Manifest]:
+    """The newest version of each partition; partitions that no batch has reached yet are left out.
+
+    If the state has been divided anew, they are those of the newest division of which all partitions have a version.
+    """
+    by_division = _by_division(directory)
+    record = read_join(directory)
+    for division, partitions in reversed(list(enumerate(divisions(record)))) if record else ():
+        found = by_division.get(division, [])
+        if len(found) == partitions:
+            return found
+    return by_division[min(by_division)] if by_division else []
+
+
+def _by_division(directory: StateDir) -> dict[int, list[Manifest]]:
+    """The newest version of each partition that has one, by division."""
+    found: dict[int, list[Manifest]] = {}
+    for match in filter(None, map(PART.match, directory.list())):
+        store = PartitionStore(directory, int(match[1]), int(match[2] or 0))
+        if versions := store.versions():
+            found.setdefault(store.division, []).append(store.manifest(versions[-1]))
+    return found
+
+
+def former_metrics(directory: StateDir, division: int) -> list[tuple[int, dict[str, Any]]]:
+    """The partitions' metrics of all batches before a division of the state, oldest first.
+
+    A batch that was the last of a division and was repeated in the next one counts there.
+    """
+    by_division = _by_division(directory)
+    found: list[tuple[int, dict[str, Any]]] = []
+    until: int | None = None
+    for number in sorted(by_division, reverse=True):
+        entries = [(one.partition, entry) for one in by_division[number] for entry in metrics_history(directory, one)]
+        entries = [pair for pair in entries if until is None or pair[1]["batch"] < until]
+        until = min((entry["batch"] for _, entry in entries), default=until)
+        if number < division:
+            found += entries
+    return sorted(found, key=lambda pair: (pair[1]["batch"], pair[0]))
 
 
 def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
@@ -46,6 +79,6 @@ def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
 
 def metrics_history(directory: StateDir, newest: Manifest, after: int = -1) -> list[dict[str, Any]]:
     """The metrics of every batch of a partition later than `after`, oldest first: from segments and its manifest."""
-    entries = PartitionStore(directory, newest.partition).segments.read(after)
+    entries = PartitionStore(directory, newest.partition, newest.division).segments.read(after)
     entries |= {entry["batch"]: entry for entry in newest.history}
     return [entries[batch] for batch in sorted(entries) if after < batch <= newest.version]

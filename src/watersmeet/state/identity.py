@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from watersmeet.errors import CorruptStateError, StateDirError, StateMismatchError
@@ -39,54 +40,107 @@ def recorded_partitions(directory: StateDir) -> int | None:
     return int(found["partitions"]) if found and _has_versions(directory) else None
 
 
+def divisions(record: dict[str, Any]) -> list[int]:
+    """The numbers of partitions that the state has been divided into, the present one last."""
+    return [*record.get("former", []), record["partitions"]]
+
+
 def recorded_operator(directory: StateDir) -> str | None:
     """The operator the state was begun with; None while there is no state."""
     found = read_join(directory)
     return str(found["identity"]["operator"]) if found and _has_versions(directory) else None
 
 
-def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: str | None = None) -> None:
+def register_join(
+    who: str, directory: StateDir, plan: JoinPlan, *, succeeds: str | None = None, divisible: bool = False
+) -> JoinPlan:
     """Record the join, or check that the state is of this very join. State that was never used may change hands.
 
-    `succeeds` names another operator whose state this one can take up.
+    Returns the plan with the former divisions of the state: it may have been divided before, or be from now on because
+    the plan has another number of partitions and its operator is `divisible`. `succeeds` names another operator whose
+    state this one can take up.
     """
     found = read_join(directory)
-    if _has_versions(directory):
-        if found is None:
-            raise CorruptStateError(
-                f"{who}, state directory {directory.uri}",
-                expected=f"the record of the join that its state belongs to, {JOIN_FILE}",
-                found="state without it",
-                hint="Restore the file from a copy, or start over with a new state directory and a new checkpoint.",
-            )
-        if not (succeeds and _can_succeed(found, plan, succeeds)):
-            _check(who, directory, found, plan)
-            return
+    if not _has_versions(directory):
+        record_join(directory, plan)
+        return plan
+    if found is None:
+        raise CorruptStateError(
+            f"{who}, state directory {directory.uri}",
+            expected=f"the record of the join that its state belongs to, {JOIN_FILE}",
+            found="state without it",
+            hint="Restore the file from a copy, or start over with a new state directory and a new checkpoint.",
+        )
+    if not divisible:
+        _check_partitions(who, directory, found, plan)
+    if not (succeeds and _can_succeed(found, plan, succeeds)):
+        _check(who, directory, found, plan)
+    plan = _divided(directory, found, plan)
+    if plan.division >= len(divisions(found)):
+        clear_division(directory, plan.division)
+    if (found["fingerprint"], divisions(found)) != (plan.fingerprint(), [*plan.former, plan.partitions]):
+        record_join(directory, plan)
+    return plan
+
+
+def record_join(directory: StateDir, plan: JoinPlan) -> None:
+    """Write the record of a join."""
     record = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint(),
         "identity": plan.identity(),
         "partitions": plan.partitions,
+        "former": list(plan.former),
     }
     directory.publish(JOIN_FILE, seal(record))
+
+
+def _divided(directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> JoinPlan:
+    """The plan after the divisions there are, or after one more. A division that no batch has used is forgotten."""
+    known = divisions(found)
+    while len(known) > 1 and known[-1] != plan.partitions and not _is_used(directory, len(known) - 1):
+        known.pop()
+    former = known[:-1] if known[-1] == plan.partitions else known
+    return replace(plan, former=tuple(former))
+
+
+def _is_used(directory: StateDir, division: int) -> bool:
+    """Whether there is a version in a division."""
+    return any(name.startswith("v-") for folder in _folders(directory, division) for name in directory.list(folder))
+
+
+def clear_division(directory: StateDir, division: int) -> None:
+    """Delete what is left of a division that was begun, and never became part of the record."""
+    for folder in _folders(directory, division):
+        directory.delete_tree(folder)
+
+
+def _folders(directory: StateDir, division: int) -> list[str]:
+    return [name for name in directory.list() if name.startswith("part-") and name.endswith(f".{division}")]
 
 
 def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
     """Whether the state is that of another operator over the same inputs."""
     before, now = found["identity"], plan.identity()
     same = all(before[name] == now[name] for name in ("inputs", "output"))
-    return bool(before["operator"] == operator != plan.operator and same and found["partitions"] == plan.partitions)
+    return bool(before["operator"] == operator != plan.operator and same)
 
 
-def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:
-    new_start = "or give this join a new state directory and a new checkpoint."
+NEW_START = "or give this join a new state directory and a new checkpoint."
+
+
+def _check_partitions(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:
     if found["partitions"] != plan.partitions:
         raise StateMismatchError(
             f"{who}, state directory {directory.uri}",
             expected=f"{found['partitions']} partitions, with which the state was begun",
             found=f"partitions={plan.partitions}",
-            hint=f"Leave `partitions` out or give the old number, {new_start}",
+            hint="The state of this join cannot be divided anew (docs/rescaling.md). Leave `partitions` out or give "
+            f"the old number, {NEW_START}",
         )
+
+
+def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:
     if found["fingerprint"] == plan.fingerprint():
         return
     differences = _differences(found["identity"], plan.identity())
@@ -94,7 +148,7 @@ def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan)
         f"{who}, state directory {directory.uri}",
         expected="state of this join",
         found="state of another one: " + "; ".join(differences),
-        hint=f"Build the join as it was, {new_start}",
+        hint=f"Build the join as it was, {NEW_START}",
     )
 
 

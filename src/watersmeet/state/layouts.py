@@ -82,7 +82,7 @@ class _Whole:
 
     def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
         """Paid for by the rows that died."""
-        return [run for run in partly if 2 * dead(run) > run.rows]
+        return [run for run in partly if 2 * dead(run) > run.own]
 
 
 @dataclass
@@ -112,7 +112,7 @@ class HashTiers(_Whole):
         return Merge(chosen, level + 1, rewrite=not self._too_large(chosen))
 
     def _too_large(self, runs: Sequence[Run]) -> bool:
-        return sum(run.rows for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
+        return sum(run.own for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
 
 
 @dataclass
@@ -162,7 +162,7 @@ class FewRuns(_Whole):
         """The smaller half, oldest first."""
         if len(runs) <= self.most:
             return None
-        order = sorted(range(len(runs)), key=lambda at: (runs[at].rows, at))
+        order = sorted(range(len(runs)), key=lambda at: (runs[at].own, at))
         return Merge([runs[at] for at in sorted(order[: max(2, self.most // 2)])], 0)
 
 
@@ -227,12 +227,12 @@ class TimeSlices:
             ends = (group[0].slot + 1) * group[0].width
             if self.bound is not None and ends <= self.bound and len(is_open) == len(group) > 1:
                 # Too large for one run: closed as they are.
-                return Merge(is_open, self.closed, rewrite=sum(run.rows for run in group) <= MAX_ROWS)
+                return Merge(is_open, self.closed, rewrite=sum(run.own for run in group) <= MAX_ROWS)
         return None
 
     def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
         """All of them, once their dead rows are too many for the live ones; they are read only if that can be."""
-        most = sum(run.rows for run in partly)
+        most = sum(run.own for run in partly)
         if most * self.dead_share <= total - most:
             return []
         lost = sum(dead(run) for run in partly)

@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from watersmeet.errors import CorruptStateError, StateFormatError
-from watersmeet.state.directory import plain_json, seal, unseal
+from watersmeet.state.directory import plain_json, seal, stretch, unseal
 from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.run import Run, RunData, Share
 
@@ -117,6 +117,12 @@ class Manifest:
     keys: dict[str, Any] = field(default_factory=dict)  # the most frequent ones, estimated: outside the digest
     digest: str = ""
     format: int = FORMAT
+    division: int = 0  # how often the state had been divided anew
+
+    def files(self) -> list[str]:
+        """The files that the version names; those of other folders with the folder."""
+        named = [run.file for run in self.runs] + [table.file for table in self.tables]
+        return [stretch(file)[0] for file in named]
 
     def to_bytes(self) -> bytes:
         """The sealed document."""

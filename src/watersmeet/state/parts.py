@@ -87,6 +87,12 @@ class Part:
         unmarked = self.unmarked(rows)
         return rows if unmarked is None else rows[unmarked]
 
+    @property
+    def is_shared_only(self) -> bool:
+        """Whether the only dead rows of the run are those of other partitions."""
+        foreign = self.run.foreign
+        return foreign > 0 and self._ruled is None and self.store.marks[DEAD].count(self.run) == foreign
+
     def written(self, flag: str, rows: Indices) -> Mask:
         """Which of some rows carried a flag when the run was written; only their bits are read."""
         column = one_chunk(self.table.column(column_of(flag)))

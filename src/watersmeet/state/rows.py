@@ -13,7 +13,7 @@ and when a row has no future, is decided above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -104,6 +104,7 @@ class RowStore:
         self._reduced = 0  # redundant rows that a rewrite has just dropped
         self._ruled = 0  # rows that have left by the rule and are still in a run
         self._offsets: dict[int, list[int]] = {}
+        self._inside: dict[tuple[int, int, int], int] = {}  # marks within what is left of a run, see `alive`
 
     # -- how much there is
 
@@ -130,14 +131,17 @@ class RowStore:
         """The rows of a run that are not marked as dead."""
         marked = self.marks[DEAD].count(run)
         if marked and run.tier == "spilled" and run.live is not None:  # some marks are of buckets that were released
-            rows = self.marks[DEAD].rows(run)
-            marked = int(np.diff(np.searchsorted(rows, np.array(run.live).ravel()).reshape(-1, 2)).sum())
+            key = run.id, run.rows, marked
+            if key not in self._inside:
+                rows = self.marks[DEAD].rows(run)
+                self._inside[key] = int(np.diff(np.searchsorted(rows, np.array(run.live).ravel()).reshape(-1, 2)).sum())
+            marked = self._inside[key]
         return run.rows - marked
 
     @property
     def rows(self) -> int:
         """Rows in memory and on disk."""
-        return sum(run.rows for run in self._runs.values()) - self.marks[DEAD].total - self._ruled
+        return sum(self.alive(run) for run in self._runs.values()) - self._ruled
 
     held = rows
 
@@ -223,10 +227,8 @@ class RowStore:
                 start += table.num_rows
 
     def read(self, run: Run, bucket: int) -> Iterator[pa.Table]:
-        """The pages of one bucket of a spilled run, as they are."""
-        for page in run.read(bucket):
-            self.accounts.metrics.count("pages_read")
-            yield page
+        """The living rows of one bucket of a spilled run, page by page."""
+        return (part.take(part.living) for part in self.pages(run, [bucket]))
 
     def mark(self, part: Part, flag: str, rows: Indices) -> Indices:
         """Set a flag on rows of a part; returns those that did not have it, ascending."""
@@ -244,6 +246,27 @@ class RowStore:
     def has_side(self, run: Run, name: str) -> bool:
         """Whether such a table is kept with a run."""
         return (run.id, name) in self._side
+
+    def sides(self, run: Run) -> dict[str, SideTable]:
+        """The tables that are kept with a run, by name."""
+        return {name: table for (number, name), table in self._side.items() if number == run.id}
+
+    def enter(
+        self, run: Run, hashes: Hashes, dead: Indices, flagged: Mapping[str, Indices], sides: Mapping[str, SideTable]
+    ) -> int:
+        """Take up a run that is stored already, with its dead rows, its flags, and the tables kept with it; returns the
+        number that it has here."""
+        run = replace(run, id=self.take_id())
+        self._runs[run.id] = run
+        for flag, rows in {DEAD: dead, **flagged}.items():
+            self.marks[flag].add(run, rows, hashes)
+        self._side |= {(run.id, name): table for name, table in sides.items()}
+        if run.tier == "resident" and self.counts_buckets:
+            alive = np.ones(len(hashes), np.bool_)
+            alive[dead] = False
+            for start, stop in run.live if run.live is not None else [(0, len(hashes))]:
+                self._count(hashes[start:stop][alive[start:stop]], 1)
+        return run.id
 
     # -- leaving
 
@@ -334,7 +357,8 @@ class RowStore:
         found = np.zeros_like(self.bucket_rows)
         for run in self.resident:
             edges = self._edges(run)
-            found += stretch_bytes(run.table, edges) * np.array([run.has(start) for start in edges[:-1]])
+            sizes = stretch_bytes(run.table, edges) * np.array([run.has(start) for start in edges[:-1]])
+            found += sizes * run.own // run.rows if run.foreign else sizes
         return found
 
     def take(self, buckets: Sequence[int]) -> dict[int, list[pa.Table]]:
@@ -457,7 +481,7 @@ class RowStore:
         partly = [run for run in self.resident if self._may_have_dead(run)]
         if partly:
             dead = cache(self._dead)
-            total = sum(run.rows for run in self.resident)
+            total = sum(run.own for run in self.resident)
             chosen = [run for run in partly if dead(run)] if tight else self.layout.sparse(partly, total, dead)
             for run in chosen:
                 written += self._merge([run], run.level)
@@ -470,16 +494,16 @@ class RowStore:
         return written
 
     def _may_have_dead(self, run: Run) -> bool:
-        return self.marks[DEAD].count(run) > 0 or not (self.rule is None or self.rule.spares(run))
+        return self.marks[DEAD].count(run) > run.foreign or not (self.rule is None or self.rule.spares(run))
 
     def _dead(self, run: Run) -> int:
-        """The dead rows of a resident run; it is read if a rule decides."""
-        marked = self.marks[DEAD].count(run)
+        """The dead rows of a resident run; it is read if a rule decides. Rows of other partitions do not count."""
+        marked = self.marks[DEAD].count(run) - run.foreign
         if self.rule is None or self.rule.spares(run):
             return marked
-        if not marked:
+        if not self.marks[DEAD].count(run):
             return sum(self.rule.dead(run, part.table) for part in self.parts([run]))
-        return run.rows - sum(
+        return run.own - sum(
             part.table.num_rows if part.living is None else len(part.living) for part in self.parts([run])
         )
 

@@ -103,11 +103,17 @@ class Run:
     time_to: int | None = None
     keys: int = 0  # about how many different ones
     spent: int = 0  # nanoseconds of scanning so far, for a run as it came
+    foreign: int = 0  # rows of other partitions, marked as dead: the run was divided by reference
 
     @property
     def table(self) -> pa.Table:
         """All rows as stored, dropped ones too. For a spilled run prefer `read`, which takes a page at a time."""
         return self.data.table()
+
+    @property
+    def own(self) -> int:
+        """The rows that are not of other partitions."""
+        return self.rows - self.foreign
 
     @property
     def parts(self) -> list[pa.Table]:
@@ -151,7 +157,8 @@ class Run:
         """
         live = subtract_ranges(((0, self.stored_rows),) if self.live is None else self.live, ranges)
         rows = sum(stop - start for start, stop in live)
-        left = replace(self, live=live, rows=rows)
+        # Which rows of other partitions are among them is not looked at: as many as there are in proportion.
+        left = replace(self, live=live, rows=rows, foreign=self.foreign * rows // self.rows if self.rows else 0)
         if self.tier == "resident":
             edges = [edge for bounds in live for edge in bounds]
             return replace(left, nbytes=int(stretch_bytes(self.table, edges)[::2].sum()) if live else 0)
@@ -209,7 +216,7 @@ class InMemory:
 
 
 # What a store and its layout know of a run besides its rows.
-FACTS = ("id", "level", "order", "slot", "width", "time_from", "time_to", "keys", "spent")
+FACTS = ("id", "level", "order", "slot", "width", "time_from", "time_to", "keys", "spent", "foreign")
 _facts = attrgetter(*FACTS)
 _DEFAULTS = _facts(Run)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state.directory import StateDir, corrupt, stretch
+from watersmeet.state.directory import StateDir, corrupt
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.object_dir import ObjectDir
 from watersmeet.state.operator_state import OperatorState
@@ -32,6 +32,8 @@ from watersmeet.state.stored_run import PageReaders, StoredRun
 
 KEEP = 3
 COLLECT_EVERY = 16  # batches, in an object store
+SWEEP_EVERY = 64  # batches, after the state has been divided anew
+ESTABLISHED = "established"  # the attempt of a version that no batch has made
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
@@ -40,10 +42,10 @@ _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
 class PartitionStore:
     """The versions of one partition's state."""
 
-    def __init__(self, directory: StateDir, partition: int) -> None:
+    def __init__(self, directory: StateDir, partition: int, division: int = 0) -> None:
         self.directory = directory
-        self.partition = partition
-        self.folder = f"part-{partition:05d}"
+        self.partition, self.division = partition, division
+        self.folder = folder_name(partition, division)
         self.readers = PageReaders()
         self.segments = Segments(directory, self.folder)
         self._base = ""  # the run that wrote the version which the batch starts from
@@ -58,12 +60,11 @@ class PartitionStore:
         """A version's manifest."""
         name, content = self._manifest_name(version), self._content(version)
         manifest = Manifest.from_bytes(content, self.directory.path(name))
-        if manifest.version != version or manifest.partition != self.partition:
-            raise corrupt(
-                self.directory.path(name),
-                f"version {version} of partition {self.partition}",
-                f"version {manifest.version} of partition {manifest.partition}",
-            )
+        named = version, self.partition, self.division
+        found = manifest.version, manifest.partition, manifest.division
+        if named != found:
+            words = "version {} of partition {}" + (" in division {}" if named[2] or found[2] else "")
+            raise corrupt(self.directory.path(name), words.format(*named), words.format(*found))
         self._note(manifest, content)
         return manifest
 
@@ -90,15 +91,13 @@ class PartitionStore:
         content, manifest = self._known.get(version, (b"", None))
         if manifest is None or content != self._content(version):
             manifest = self.manifest(version)
-        named = [run.file for run in manifest.runs] + [table.file for table in manifest.tables]
-        return [stretch(file)[0] for file in named]
+        return manifest.files()
 
     def load(self, batch: int, query: str, run_id: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
         if batch == 0:
             self.directory.make(self.folder)
-            for version in self.versions():
-                self._check_query(self.manifest(version), query)
+            self.check_queries(query)
             return Manifest(version=-1, partition=self.partition, query=query, run_id=run_id)
         manifest = self.manifest(batch - 1)
         self._check_query(manifest, query)
@@ -107,11 +106,16 @@ class PartitionStore:
         self._base = manifest.run_id
         return manifest
 
+    def check_queries(self, query: str) -> None:
+        """Whether all there is belongs to a query that is about to begin."""
+        for version in self.versions():
+            self._check_query(self.manifest(version), query)
+
     def state(self, manifest: Manifest, run_id: str) -> OperatorState:
         """A version's state. What an earlier run of the query wrote is checked byte for byte when it is first read."""
         resident = (entry for entry in manifest.runs if entry.tier == "resident")
         wanted: list[RunEntry | TableEntry] = [*resident, *manifest.tables]
-        self.directory.prefetch((f"{self.folder}/{entry.file}", entry.length, entry.checksum) for entry in wanted)
+        self.directory.prefetch((self._place(entry.file), entry.length, entry.checksum) for entry in wanted)
         runs: dict[str, list[Run]] = {}
         for entry in manifest.runs:
             if not entry.adds_up():
@@ -138,11 +142,18 @@ class PartitionStore:
         )
 
     def _data(self, entry: RunEntry | TableEntry, rows: int, run_id: str) -> StoredRun:
-        name = f"{self.folder}/{entry.file}"
-        verify = entry.verified != run_id
+        name, verify = self._place(entry.file), entry.verified != run_id
         data = StoredRun(self.directory, name, entry.length, entry.checksum, rows, verify, self.readers)
         data.check_length()
         return data
+
+    def _place(self, file: str) -> str:
+        """Where a file that a manifest names is: beside it, unless it was inherited from a former partition."""
+        return file if "/" in file else f"{self.folder}/{file}"
+
+    def _file(self, place: str) -> str:
+        """The name under which a manifest lists a file."""
+        return place.removeprefix(f"{self.folder}/")
 
     def space(self, batch: int, attempt: str) -> FileSpace:
         """Room for one attempt's run files."""
@@ -191,7 +202,8 @@ class PartitionStore:
             manifest.repeats = self._repeats(manifest, earlier)
             if earlier.digest == manifest.digest:  # the next batch may have read these already: they stay
                 kept = ("time", "run", "timings", "estimates")
-                entry |= {name: value for name, value in earlier.history[-1].items() if name in kept}
+                last = earlier.history[-1] if earlier.history else {}
+                entry |= {name: value for name, value in last.items() if name in kept}
         entry["repeats"] = manifest.repeats
         manifest.history = self.segments.add(history, entry)
         return manifest.to_bytes()
@@ -225,6 +237,15 @@ class PartitionStore:
         self._note(manifest, content)
         return manifest
 
+    def establish(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
+        """Write a version that no batch has made: what a partition has taken over from former ones. It has no metrics,
+        and a batch of its number may still be repeated."""
+        manifest.attempt = ESTABLISHED
+        self._list(manifest, state, space)
+        space.room.seal()
+        manifest.digest = digest_of(state, {})
+        self.directory.publish(self._manifest_name(manifest.version), manifest.to_bytes())
+
     def _list(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
         """Write the runs and side tables of a state, and enter them in the manifest."""
         manifest.values, manifest.ended = state.values, state.ended
@@ -240,7 +261,7 @@ class PartitionStore:
                 data = space.store_table(table)
                 verified = "" if data.verify else manifest.run_id
                 entry = TableEntry(
-                    store, name, data.name.rpartition("/")[2], data.length, data.checksum,
+                    store, name, self._file(data.name), data.length, data.checksum,
                     table.rows, table.nbytes, table.content, verified,
                 )  # fmt: skip
                 manifest.tables.append(entry)
@@ -269,7 +290,7 @@ class PartitionStore:
         data = run.data
         assert isinstance(data, StoredRun)
         verified = "" if data.verify else run_id
-        return RunEntry.of(run, data.name.rpartition("/")[2], data.length, data.checksum, verified)
+        return RunEntry.of(run, self._file(data.name), data.length, data.checksum, verified)
 
     def _check_query(self, manifest: Manifest, query: str) -> None:
         if manifest.query != query:
@@ -294,6 +315,8 @@ class PartitionStore:
 
     def _repeats(self, manifest: Manifest, earlier: Manifest) -> int:
         """How many batches so far came out differently when they were repeated, this one included."""
+        if earlier.attempt == ESTABLISHED:
+            return earlier.repeats
         if manifest.join and earlier.run_id == manifest.run_id:
             if earlier.attempt == manifest.attempt:
                 raise self._renumbered()
@@ -334,6 +357,15 @@ class PartitionStore:
             found="two joins of one query",
             hint="Give every join a state directory of its own.",
         )
+
+
+def folder_name(partition: int, division: int = 0) -> str:
+    """The folder of a partition; after the state has been divided anew, of a partition of that division.
+
+    >>> folder_name(3), folder_name(3, 1)
+    ('part-00003', 'part-00003.1')
+    """
+    return f"part-{partition:05d}.{division}" if division else f"part-{partition:05d}"
 
 
 def _batch_of(name: str) -> int | None:

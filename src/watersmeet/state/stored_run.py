@@ -70,11 +70,14 @@ class StoredRun:
 
     def page(self, index: int) -> pa.Table:
         """One page, read and decompressed alone."""
-        reader = self.readers.get(self.name, lambda: self._reader(mapped=False))
         try:
-            return pa.Table.from_batches([reader.get_batch(index)])
+            return pa.Table.from_batches([self.open_pages().get_batch(index)])
         except (pa.ArrowException, OSError) as error:
             raise self._corrupt(f"a readable page {index}", str(error)) from error
+
+    def open_pages(self) -> pa.ipc.RecordBatchFileReader:
+        """The file, open: its pages can be read even if its name should be gone."""
+        return self.readers.get(self.name, lambda: self._reader(mapped=False))
 
     def check_length(self) -> None:
         """Fail early when the file is gone or has another length than its manifest says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cost
@@ -49,6 +49,11 @@ class Choice:
             return False
         self.method = other
         return True
+
+    def scaled(self, share: float) -> Choice:
+        """The same for partitions that get so many times the rows."""
+        inserted, probes = (None if rows is None else rows * share for rows in (self.inserted, self.probes))
+        return replace(self, inserted=inserted, probes=probes, costs={})
 
     def as_json(self) -> dict[str, Any]:
         """For the state."""

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
 from watersmeet.state.layouts import FANOUT
-from watersmeet.state.store import PartitionStore
 from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream, Weights, crossover, full_join_costs
 
@@ -110,14 +110,9 @@ def explain_rates(
 def explain_state(directory: StateDir, costs: KernelCosts) -> Explanation | None:
     """From what a running join has observed, in the partition with the most rows; None if it has not run yet."""
     best: tuple[int, Explanation] | None = None
-    for folder in directory.list():
-        if not folder.startswith("part-"):
+    for manifest in newest_manifests(directory):
+        if not manifest.history:  # no batch yet since the state was divided anew
             continue
-        store = PartitionStore(directory, int(folder.removeprefix("part-")))
-        versions = store.versions()
-        if not versions:
-            continue
-        manifest = store.manifest(versions[-1])
         counters = manifest.history[-1]["counters"]
         loads = [
             Load(

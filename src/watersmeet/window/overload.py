@@ -217,6 +217,16 @@ class Overload:
             "seen": [list(one) for one in self.service.seen],
         }
 
+    def inherit(self, former: Sequence[Overload], counted: Sequence[bool], share: float) -> None:
+        """Go on from former partitions; what was lost in those that are `counted` is in this account from now on. The
+        service rate is learned anew."""
+        first = former[0]
+        self.rows = {name: rows * share for name, rows in first.rows.items()}
+        self.row_bytes, self.first = dict(first.row_bytes), first.first
+        for one, wanted in zip(former, counted, strict=True):
+            for name, amount in one.account.items() if wanted else ():
+                self._add(name, amount)
+
     def restore(self, saved: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         """Take up the saved state; `history` is what the driver recorded of earlier batches."""
         self.rows, self.row_bytes = dict(saved["rows"]), dict(saved["row_bytes"])

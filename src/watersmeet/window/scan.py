@@ -110,9 +110,10 @@ def candidates(store: RowStore, earliest: int, latest: int, probes: Ordered, sca
 
 
 def _ordered(part: Part) -> Ordered:
-    """A sorted part's rows. One before the horizon is gone, whether or not its run is still there."""
+    """A sorted part's rows. One before the horizon is gone, whether or not its run is still there. Rows of other
+    partitions are left to whoever finds them: there may be many, and few are found."""
     rows = Ordered(part.hashes, part.times)
-    return rows if part.living is None else rows.select(part.living)
+    return rows if part.is_shared_only or part.living is None else rows.select(part.living)
 
 
 def _scan(store: RowStore, runs: Sequence[Run], probes: Ordered, scanned: Scanned) -> Candidates:
@@ -146,8 +147,8 @@ def _groups(runs: Sequence[Run], most: int) -> Iterator[list[Run]]:
 
 def distinct_keys(store: RowStore) -> float:
     """About how many different keys a window has."""
-    largest = max(store.runs, key=lambda run: run.rows, default=None)
-    return distinct_in(store.rows, largest.rows, largest.keys) if largest else 0.0
+    largest = max(store.runs, key=lambda run: run.own, default=None)
+    return distinct_in(store.rows, largest.own, largest.keys) if largest else 0.0
 
 
 def newest(store: RowStore, rows: int) -> int | None:
@@ -161,11 +162,10 @@ def newest(store: RowStore, rows: int) -> int | None:
     resident = [(run, run.time_from or 0, run.time_to or 0) for run in store.resident]
 
     def times(run: Run) -> Times:
-        assert store.time is not None
-        return times_of(run.table, store.time)
+        return np.concatenate([part.times[part.undead] for part in store.parts([run])])
 
     def rows_from(time: int) -> int:
-        whole = sum(run.rows for run, first, _ in resident if first >= time)
+        whole = sum(store.alive(run) for run, first, _ in resident if first >= time)
         partly = [run for run, first, last in resident if first < time <= last]
         return whole + sum(int(np.count_nonzero(times(run) >= time)) for run in partly)
 

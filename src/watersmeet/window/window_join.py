@@ -20,7 +20,7 @@ Jaewoo Kang, Jeffrey F. Naughton, Stratis D. Viglas: Evaluating Window Joins ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -29,12 +29,13 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Indices, hashes_of, key_names, take, times_of
 from watersmeet.columns.grouping import between
 from watersmeet.columns.matching import with_equal_keys
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.expiry import behind, passed
+from watersmeet.join.expiry import behind, inherit_horizon, passed
 from watersmeet.join.hand import Hand
-from watersmeet.join.operator import Batch, OperatorState
+from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.plan import InputSpec, JoinPlan
@@ -180,6 +181,8 @@ class WindowJoin(BinaryJoin):
                 for mine, others in pairs(rows.ordered, found.rows, reach):
                     for part, which, j in found.split(others):
                         i, j = with_equal_keys(rows.table, mine[which], part.table, j)
+                        if part.run.foreign and (there := part.unmarked(j)) is not None:
+                            i, j = i[there], j[there]
                         if len(i):
                             yield from hand.stored(name, i, part, j)
 
@@ -299,6 +302,22 @@ class WindowJoin(BinaryJoin):
         return waits_for_times(part, rows, self.clock, self.going_on(part.store.input))
 
     # -- state
+
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """The rows, the clocks that are furthest behind, and averages in proportion to the partitions."""
+        super().inherit(heir, origins, version)
+        former = [one.operator for one in origins if isinstance(one.operator, WindowJoin)]
+        share = origins[0].partition.of / heir.of
+        self.now = max((one.now for one in former if one.now is not None), default=None)
+        for name in self.names:
+            if active := [one.active[name] for one in former if name in one.active]:
+                self.active[name] = max(active)
+            inherit_horizon(self.stores[name], [one.stores[name] for one in former])
+            self.layouts[name].width = min(one.layouts[name].width for one in former)
+            self.choices[name] = former[0].choices[name].scaled(share)
+        self.clock.inherit([one.clock for one in former])
+        counted = [heir.is_first_heir(origin.partition) for origin in origins]
+        self.overload.inherit([one.overload for one in former], counted, share)
 
     def save(self) -> OperatorState:
         """The stores, and what is known of time, load and costs."""

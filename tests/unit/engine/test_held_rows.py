@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
 
-from watersmeet.engine.held_rows import HeldRows, as_key, complete_version, read_partition, user_table
+from watersmeet.engine.held_rows import HeldRows, as_key, complete_version, open_rows, user_table
 from watersmeet.engine.runtime import run_batch
 from watersmeet.engine.why import Reason, why
 from watersmeet.errors import CorruptStateError, MissingVersionError, OptionError, StateDirError
@@ -45,15 +45,16 @@ def run(plan: JoinPlan, directory: StateDir, number: int, arrival: Arrival, run_
 def rows_of(directory: StateDir, name: str, key: list[Any] | None = None, version: int | None = None) -> Counter[Row]:
     description = recorded_inputs(directory)
 
-    def take(held: Iterator[HeldRows]) -> Counter[Row]:
-        found: Counter[Row] = Counter()
-        for some in held:
-            columns = [column.to_pylist() for column in user_table(description, name, some.table).columns]
-            found.update(zip(*columns, strict=True))
-        return found
-
     wanted = None if key is None else as_key("test", description, key)
-    return read_partition(directory, description, 0, name, take, version=version, key=wanted)
+    found: Counter[Row] = Counter()
+    for some in open_rows(directory, description, 0, name, version=version, key=wanted):
+        columns = [column.to_pylist() for column in user_table(description, name, some.table).columns]
+        found.update(zip(*columns, strict=True))
+    return found
+
+
+def count(held: Iterator[HeldRows]) -> int:
+    return sum(some.table.num_rows for some in held)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -210,20 +211,15 @@ def test_other_joins_say_what_they_wait_for(tmp_path: Path) -> None:
 def test_a_version_that_is_complete(tmp_path: Path) -> None:
     plan = replace(make_plan("symmetric"), partitions=2)
     directory = begin(plan, tmp_path)
-    assert complete_version(directory, 2) is None
+    assert complete_version(directory, plan) is None
     for partition, batches in ((0, 3), (1, 2)):
         for number in range(batches):
             batch = batch_of(plan, number, Arrival({"left": [(number, number, "x")]}))
             list(run_batch(plan, directory, partition, batch, run_id="one"))
-    assert complete_version(directory, 2) == 1
+    assert complete_version(directory, plan) == 1
     description = recorded_inputs(directory)
-
-    def count(held: Iterator[HeldRows]) -> int:
-        return sum(some.table.num_rows for some in held)
-
-    near = [read_partition(directory, description, p, "left", count, near=1) for p in range(2)]
-    assert near == [2, 2]
-    assert read_partition(directory, description, 0, "left", count, version=0) == 1
+    assert [count(open_rows(directory, description, p, "left", near=1)) for p in range(2)] == [2, 2]
+    assert count(open_rows(directory, description, 0, "left", version=0)) == 1
 
 
 def test_a_version_that_is_gone(tmp_path: Path) -> None:
@@ -237,35 +233,45 @@ def test_a_version_that_is_gone(tmp_path: Path) -> None:
     assert "leave `version` out" in str(caught.value)
 
 
-def test_a_version_that_is_collected_while_it_is_read(tmp_path: Path) -> None:
+def test_a_version_that_is_open_can_be_read_to_its_end(tmp_path: Path) -> None:
+    options = ProgressiveOptions(memory_rows=4)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    directory = begin(plan, tmp_path)
+    for number in range(3):
+        run(plan, directory, number, Arrival({"left": [(1, number, "x"), (number, 7, "y")]}))
+    held = open_rows(directory, recorded_inputs(directory), 0, "left", version=2)
+    before = {path.name for path in (tmp_path / "part-00000").iterdir()}
+    for number in range(3, 12):
+        run(plan, directory, number, Arrival({"left": [(1, number, "x")]}))
+    assert before & {path.name for path in (tmp_path / "part-00000").iterdir()} == set()
+    assert count(held) == 6
+
+
+def test_a_version_that_is_collected_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan("symmetric")
     directory = begin(plan, tmp_path)
     for number in range(3):
         run(plan, directory, number, Arrival({"left": [(1, number, "x")]}))
     description = recorded_inputs(directory)
-    calls = []
+    state = PartitionStore.state
+    upcoming = deque(range(3, 9))
 
-    def slow(held: Iterator[HeldRows]) -> int:
-        if not calls:  # the query goes on meanwhile, merges the runs and collects them
-            for number in range(3, 9):
+    def slow(self: PartitionStore, *rest: Any) -> Any:
+        with monkeypatch.context() as patch:  # the query goes on meanwhile, merges the runs and collects them
+            patch.setattr(PartitionStore, "state", state)
+            while upcoming:
+                number = upcoming.popleft()
                 run(plan, directory, number, Arrival({"left": [(1, number, "x")]}))
-        calls.append(1)
-        return sum(some.table.num_rows for some in held)
+        return state(self, *rest)
 
-    assert read_partition(directory, description, 0, "left", slow, near=2) == 9
-    assert len(calls) == 2
-    calls.clear()
-    for path in (tmp_path / "part-00000").glob("v-*.json"):
-        last = max(int(path.name[2:14]) for path in (tmp_path / "part-00000").glob("v-*.json"))
-    assert last == 8
-
-    def slower(held: Iterator[HeldRows]) -> int:
-        for number in range(9, 15):
-            run(plan, directory, number, Arrival({"left": [(1, number, "x")]}))
-        return sum(some.table.num_rows for some in held)
-
-    with pytest.raises(MissingVersionError, match="expected version 8, found versions 12 to 14"):
-        read_partition(directory, description, 0, "left", slower, version=8)
+    monkeypatch.setattr(PartitionStore, "state", slow)
+    assert count(open_rows(directory, description, 0, "left", near=2)) == 9
+    monkeypatch.setattr(PartitionStore, "state", state)
+    run(plan, directory, 9, Arrival())
+    monkeypatch.setattr(PartitionStore, "state", slow)
+    upcoming.extend(range(10, 30))
+    with pytest.raises(MissingVersionError, match="expected version 9, found versions 27 to 29"):
+        open_rows(directory, description, 0, "left", version=9)
 
 
 def test_a_damaged_file_is_our_error(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from watersmeet.errors import StateDirError, StateFormatError, StateMismatchError
 from watersmeet.plan import InputSpec
 from watersmeet.state.directory import JOIN_FILE, StateDir, seal, unseal
-from watersmeet.state.identity import read_join, recorded_partitions, register_join
+from watersmeet.state.identity import divisions, read_join, recorded_partitions, register_join
 from watersmeet.state.manifest import FORMAT
 from watersmeet.testing import make_plan
 
@@ -122,8 +122,39 @@ def test_another_partition_count(tmp_path: Path) -> None:
         register_join("progressive_join", directory, replace(PLAN, partitions=9))
     assert str(error.value) == (
         f"progressive_join, state directory {tmp_path}: expected 4 partitions, with which the state was begun, found "
-        f"partitions=9. Leave `partitions` out or give the old number, {NEW_START}"
+        "partitions=9. The state of this join cannot be divided anew (docs/rescaling.md). Leave `partitions` out or "
+        f"give the old number, {NEW_START}"
     )
+
+
+def test_divisions_are_recorded_and_unused_ones_forgotten(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+
+    def register(partitions: int) -> list[int]:
+        plan = register_join("test", directory, replace(PLAN, partitions=partitions), divisible=True)
+        found = read_join(directory)
+        assert found is not None
+        assert divisions(found) == [*plan.former, plan.partitions]
+        return divisions(found)
+
+    assert register(9) == [4, 9]
+    assert register(9) == [4, 9]
+    assert register(6) == [4, 6]  # no batch has run in nine
+    assert register(4) == [4]
+    assert register(6) == [4, 6]
+    (tmp_path / "part-00002.1").mkdir()
+    (tmp_path / "part-00002.1" / "v-000000000007.json").write_text("{}")
+    assert register(4) == [4, 6, 4]
+    assert register(6) == [4, 6]
+    assert recorded_partitions(directory) == 6
+
+
+def test_what_is_left_of_an_interrupted_division_is_deleted(tmp_path: Path) -> None:
+    directory = used(tmp_path)
+    (tmp_path / "part-00002.1").mkdir()
+    (tmp_path / "part-00002.1" / "v-000000000007.json").write_text("{}")
+    register_join("test", directory, replace(PLAN, partitions=2), divisible=True)
+    assert not (tmp_path / "part-00002.1").exists()
 
 
 def test_another_join(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pydantic import ConfigDict
 
 from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
 from watersmeet.columns.grouping import first_of_each, group_ids, key_columns
+from watersmeet.columns.partitions import Partition
 from watersmeet.punctuated.promises.codes import argsort, ranked
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.ordering import Ordering
@@ -142,6 +143,11 @@ class ClusterTracker:
         names = key_names(table.schema)
         ids = group_ids(key_columns(pa.concat_tables([table.select(names), self.open.select(names)])))
         return ids[: table.num_rows], ids[table.num_rows :]
+
+    def inherit(self, former: ClusterTracker, heir: Partition) -> None:
+        """Keys of a former partition that may go on here."""
+        mine = former.open.filter(pa.array(heir.owns(numpy_of(former.open.column(HASH)))))
+        self.open, self._table = pa.concat_tables([self.open, mine]).combine_chunks(), None
 
     def save(self) -> dict[str, SideTable]:
         """The open keys."""

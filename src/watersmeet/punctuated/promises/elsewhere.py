@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.columns.arrow import Hashes
+from watersmeet.columns.partitions import partition_of
 from watersmeet.columns.spark_hash import hash_of_int, hash_of_long
 from watersmeet.punctuated.promises.codes import Codes
 
@@ -40,20 +41,15 @@ class Elsewhere:
 
     def has(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which keys belong to other partitions."""
-        return np.asarray(_partition(self.hash_of(codes), self.partitions) != self.here)
+        return np.asarray(partition_of(self.hash_of(codes), self.partitions) != self.here)
 
 
 def elsewhere(hashes: Hashes, codes: Codes, partitions: int) -> Elsewhere | None:
     """What follows from keys that are here, or None if these hashes do not follow from the keys in Spark's way."""
     if partitions == 1 or not len(codes) or not isinstance(codes, np.ndarray):
         return None
-    here = _partition(hashes, partitions)
+    here = partition_of(hashes, partitions)
     for hash_of in (hash_of_long, hash_of_int):
         if np.array_equal(hash_of(codes), hashes) and bool(np.all(here == here[0])):
             return Elsewhere(hash_of, partitions, int(here[0]))
     return None
-
-
-def _partition(hashes: Hashes, partitions: int) -> npt.NDArray[np.int64]:
-    """Spark's pmod of the hash as a signed number."""
-    return np.asarray(hashes.view(np.int64) % partitions)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import hashes_of, key_name, sort_by_hash
+from watersmeet.columns.arrow import hashes_of, key_name, sort_by_hash, take
 from watersmeet.columns.grouping import distinct_keys
+from watersmeet.columns.partitions import Partition
 from watersmeet.punctuated.promises.elsewhere import elsewhere
 from watersmeet.punctuated.promises.intervals import Intervals, IntervalSet, Mask, Sources, batches
 from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
@@ -30,6 +31,8 @@ from watersmeet.state.side_table import SideTable
 
 # Sources of promises, as bits; the lowest one set gives the reason of a purge.
 SOURCES = {"punctuation": 1, "clustered": 2, "ordered": 4, "ended": 8}
+
+FORMER = "former"  # among the values that are saved: what former partitions were promised
 
 
 def reason_of(bits: int) -> str:
@@ -104,9 +107,12 @@ class PunctuatedRange:
         self.intervals: dict[int, IntervalSet] = {}
         self.keyed: dict[tuple[tuple[int, ...], tuple[int, ...]], KeyedPatterns] = {}
         self.voided = KeyedPatterns(kinds, range(len(kinds)), (), f"{name}.voided")
+        # What former partitions were promised. It is true of their own keys: gaps between these are bridged
+        # (`elsewhere`) over keys that may be here now, and of which nothing was said.
+        self.former: dict[Partition, PunctuatedRange] = {}
 
     def __len__(self) -> int:
-        ordered = sum(len(held) for held in self.intervals.values())
+        ordered = sum(len(held) for held in self.intervals.values()) + sum(len(held) for held in self.former.values())
         return ordered + sum(len(patterns) for patterns in self.keyed.values()) + len(self.everything)
 
     def find(self, table: pa.Table) -> Sources:
@@ -120,6 +126,9 @@ class PunctuatedRange:
             found |= held.find(held.ordering.codes(table.column(key_name(column))))
         for patterns in self.keyed.values():
             found |= patterns.find(table)
+        for partition, held_there in self.former.items():
+            mine = np.flatnonzero(partition.owns(hashes_of(table)))
+            found[mine] |= held_there.find(take(table, mine))
         if self.voided.pieces and found.any():
             found[self.voided.find(table) > 0] = 0
         return found
@@ -135,6 +144,9 @@ class PunctuatedRange:
         for patterns in self.keyed.values():
             if patterns.find(row)[0]:
                 return f"{reason_of(int(patterns.find(row)[0]))} {patterns.explain(row)}"
+        for partition, held_there in self.former.items():
+            if partition.owns(hashes_of(row))[0] and held_there.find(row)[0]:
+                return held_there.explain(row)
         return "nothing"
 
     def covers(self, shaped: Shaped) -> Mask:
@@ -165,7 +177,7 @@ class PunctuatedRange:
         if source == "ended":
             self.voided.pieces = []
         self.everything = {source: batch}
-        self.intervals, self.keyed = {}, {}
+        self.intervals, self.keyed, self.former = {}, {}, {}
         return Delta(everything=True, count=1)
 
     def add_punctuations(self, table: pa.Table, batch: int, source: str = "punctuation") -> Delta:
@@ -234,6 +246,28 @@ class PunctuatedRange:
             self.keyed[shape] = KeyedPatterns(self.kinds, values, ranges, self.label)
         return self.keyed[shape]
 
+    def inherit(self, origins: Mapping[Partition, PunctuatedRange]) -> None:
+        """Take up what former partitions were promised."""
+        if len(origins) == 1:  # all keys of the heir were the origin's, so all that holds there holds here
+            (origin,) = origins.values()
+            self.everything, self.intervals, self.keyed = origin.everything, origin.intervals, origin.keyed
+            self.voided, self.former = origin.voided, origin.former
+            return
+        self.everything = next((one.everything for one in origins.values() if one.everything), {})
+        self.voided.pieces = [piece for one in origins.values() for piece in one.voided.pieces]
+        for partition, origin in origins.items():
+            for before, held in (*origin.former.items(), (partition, origin)):
+                mine = self.former.setdefault(before, self._former(before))
+                if not len(mine):
+                    tables, _ = held.save()
+                    renamed = {name.replace(held.name, mine.name, 1): table for name, table in tables.items()}
+                    mine.restore(renamed, held.everything)
+        self.former = {partition: held for partition, held in self.former.items() if len(held)}
+
+    def _former(self, partition: Partition) -> PunctuatedRange:
+        name = f"{self.name}@{partition.division}-{partition.number}-{partition.of}"
+        return PunctuatedRange(name, self.kinds)
+
     def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
         """Tables and values."""
         tables: dict[str, SideTable] = {}
@@ -241,11 +275,20 @@ class PunctuatedRange:
             tables |= self.intervals[column].save()
         for shape in sorted(self.keyed):
             tables |= self.keyed[shape].save()
-        return tables | self.voided.save(), dict(self.everything)
+        values: dict[str, Any] = dict(self.everything)
+        for partition, held in self.former.items():
+            there, known = held.save()
+            tables |= there
+            values.setdefault(FORMER, []).append([partition.number, partition.of, partition.division, known])
+        return tables | self.voided.save(), values
 
     def restore(self, tables: Mapping[str, SideTable], everything: Mapping[str, Any]) -> None:
         """What `save` returned; tables of other labels are passed over."""
-        self.everything = dict(everything)
+        self.everything = {source: batch for source, batch in everything.items() if source != FORMER}
+        for number, of, division, known in everything.get(FORMER, ()):
+            partition = Partition(number, of, division)
+            self.former[partition] = self._former(partition)
+            self.former[partition].restore(tables, known)
         for name, table in tables.items():
             label, _, shape = name.partition("/")
             if label == self.voided.label:

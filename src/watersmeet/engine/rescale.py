@@ -1,0 +1,83 @@
+"""Dividing the state of a stopped join into another number of partitions, ahead of its next batch.
+
+The next batch would do the same (see `inheritance`): here it is done offline, so that it can be looked at, and so that
+the batch finds versions of its own. The record of the join is written last. Until then the state is the old one, and
+what was written is swept away; from then on it is the new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.held_rows import complete_version, present
+from watersmeet.engine.inheritance import bring_up
+from watersmeet.engine.registry import build, operator_class
+from watersmeet.errors import OptionError, StateMismatchError
+from watersmeet.join.operator import saved
+from watersmeet.plan import JoinPlan
+from watersmeet.state.description import record_inputs
+from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import clear_division, record_join
+from watersmeet.state.manifest import Manifest
+from watersmeet.state.store import PartitionStore
+
+ATTEMPT = "rescale"
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """What was done: from how many partitions to how many, after which batch, with how many rows held."""
+
+    before: int
+    partitions: int
+    version: int | None
+    rows: int
+
+
+def rescale(directory: StateDir, partitions: int) -> Rescaled:
+    """Divide the state of a join into so many partitions. The query must be stopped."""
+    who = "rescale"
+    if type(partitions) is not int or partitions < 1:
+        raise OptionError(
+            who, expected="partitions >= 1", found=repr(partitions), hint="Give the number.", option="partitions"
+        )
+    description = present(directory)
+    former = description.plan
+    if partitions == former.partitions:
+        return Rescaled(partitions, partitions, complete_version(directory, former), 0)
+    check_divides(who, directory, former)
+    version = complete_version(directory, former)
+    plan = replace(former, partitions=partitions, former=(*former.former, former.partitions))
+    clear_division(directory, plan.division)
+    rows = 0
+    if version is not None:
+        query = PartitionStore(directory, 0, former.division).manifest(version).query
+        for partition in range(partitions):
+            rows += _establish(directory, plan, partition, version, query)
+    record_join(directory, plan)
+    record_inputs(directory, replace(description, plan=plan))
+    return Rescaled(former.partitions, partitions, version, rows)
+
+
+def check_divides(who: str, directory: StateDir, plan: JoinPlan) -> None:
+    """Refuse a join whose state cannot be divided."""
+    if not operator_class(plan.operator).divides(plan):
+        raise StateMismatchError(
+            f"{who}, state directory {directory.uri}",
+            expected="a join whose state can be divided anew",
+            found=f"the operator {plan.operator} with its options",
+            hint="Semi-stream joins, joins that propagate punctuations and multiway joins with optional inputs keep "
+            "their number of partitions (docs/rescaling.md): let the query run to its end, or start over with a new "
+            "state directory.",
+        )
+
+
+def _establish(directory: StateDir, plan: JoinPlan, partition: int, version: int, query: str) -> int:
+    store = PartitionStore(directory, partition, plan.division)
+    directory.make(store.folder)
+    space = store.space(version, ATTEMPT)
+    operator = build(plan, space)
+    bring_up(operator, store, version + 1, query, "")
+    manifest = Manifest(version, partition, query, run_id="", division=plan.division)
+    store.establish(manifest, saved(operator), space)
+    return sum(held.rows for held in operator.row_stores() if held.input)

@@ -1,0 +1,139 @@
+"""Deaths while the state is divided anew, in a batch or in `rescale`: it is the old state or the new one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.test_divisions import NUMBERS, script_of
+from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
+from watersmeet.engine.registry import OPERATORS, operator_class
+from watersmeet.engine.rescale import rescale
+from watersmeet.engine.runtime import run_batch
+from watersmeet.errors import StateMismatchError
+from watersmeet.plan import JoinPlan
+from watersmeet.state.description import Description, record_inputs, recorded_inputs
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
+from watersmeet.state.identity import read_join, register_join
+from watersmeet.testing import Script
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.cases import Case
+from watersmeet.testing.divisions import shares
+from watersmeet.testing.harness import rows_of
+
+DIVISIBLE = {
+    name: [case for case in CASES if case.operator == name and case.account is None and kind.divides(case.plan())]
+    for name in OPERATORS
+    if (kind := operator_class(name))
+}
+OPERATORS_THAT_DIVIDE = sorted(name for name, cases in DIVISIBLE.items() if cases)
+
+
+def begin(case: Case, folder: Path, partitions: int) -> tuple[StateDir, JoinPlan]:
+    directory = StateDir(folder)
+    directory.create()
+    plan = replace(case.plan(), partitions=partitions)
+    return directory, registered(directory, plan)
+
+
+def registered(directory: StateDir, plan: JoinPlan) -> JoinPlan:
+    """What happens when the join is built."""
+    plan = register_join("test", directory, replace(plan, former=()), divisible=True)
+    record_inputs(directory, replace(Description.plain(plan)))
+    return plan
+
+
+def whole_batch(plan: JoinPlan, script: Script, number: int, folder: Path) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for partition, batch in shares(plan, number, script[number]):
+        found += rows_of(run_batch(plan, StateDir(folder), partition, batch, run_id=f"run-{number}"))
+    return found
+
+
+@pytest.mark.parametrize("operator", OPERATORS_THAT_DIVIDE)
+@pytest.mark.parametrize("seed", range(6))
+def test_deaths_in_any_batch_of_any_division(operator: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{operator} {seed}")
+    case = rng.choice(DIVISIBLE[operator])
+    script = script_of(case, seed, batches=8, batch_rows=5)
+    directory, plan = begin(case, tmp_path, rng.choice(NUMBERS))
+    total: Counter[Row] = Counter()
+    deaths = 0
+    for number in range(len(script)):
+        if number and rng.random() < 0.5:
+            plan = registered(directory, replace(plan, partitions=rng.choice(NUMBERS)))
+        while True:
+            found: Counter[Row] = Counter()
+            for partition, batch in shares(plan, number, script[number]):
+                for attempt in range(3):
+                    fate = Fate(rng.randrange(80)) if attempt < 2 and rng.random() < 0.4 else Fate()
+                    faulty = RealFaultyDir(str(tmp_path), fate)
+                    try:
+                        rows = rows_of(
+                            run_batch(plan, faulty, partition, batch, run_id=f"run-{number}", attempt=f"{attempt}")
+                        )
+                    except Crash:
+                        deaths += 1
+                        continue
+                    break
+                found += rows
+                if number and rng.random() < 0.05:  # the query dies, and is started with another number
+                    break
+            else:
+                break
+            plan = registered(directory, replace(plan, partitions=rng.choice(NUMBERS)))
+        total += found
+    assert total == case.expected(script)
+    assert deaths
+
+
+@pytest.mark.parametrize("operator", OPERATORS_THAT_DIVIDE)
+def test_rescale_dies_at_any_step(operator: str, tmp_path: Path) -> None:
+    rng = random.Random(operator)
+    case = DIVISIBLE[operator][-1]
+    script = script_of(case, 3, batches=6, batch_rows=5)
+    before, after = 2, 3
+    directory, plan = begin(case, tmp_path / "start", before)
+    first = sum((whole_batch(plan, script, number, tmp_path / "start") for number in range(4)), Counter())
+    fate = Fate()
+    shutil.copytree(tmp_path / "start", tmp_path / "whole")
+    done = rescale(RealFaultyDir(str(tmp_path / "whole"), fate), after)
+    assert (done.before, done.partitions, done.version) == (before, after, 3)
+    held = sum(store["rows"] for one in newest_manifests(directory) for store in one.stores if store["input"])
+    assert done.rows == held
+    seen = set()
+    for death in [*sorted(rng.sample(range(fate.steps), 6)), fate.steps - 1, fate.steps + 1]:
+        folder = tmp_path / f"{death}"
+        shutil.copytree(tmp_path / "start", folder)
+        with suppress(Crash):
+            rescale(RealFaultyDir(str(folder), Fate(death, torn=0.5)), after)
+        found = read_join(StateDir(folder))
+        assert found is not None
+        seen.add(found["partitions"])
+        # Whatever it is, it can be looked at, and the query goes on.
+        manifests = newest_manifests(StateDir(folder))
+        assert held == sum(store["rows"] for one in manifests for store in one.stores if store["input"])
+        now = registered(StateDir(folder), replace(plan, partitions=rng.choice([found["partitions"], 4])))
+        total = first + sum((whole_batch(now, script, number, folder) for number in (4, 5)), Counter())
+        assert total == case.expected(script), death
+    assert seen == {before, after}
+
+
+def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.operator == "semi_stream")
+    directory, plan = begin(case, tmp_path, 1)
+    whole_batch(plan, case.random_script(1), 0, tmp_path)
+    with pytest.raises(StateMismatchError, match="expected a join whose state can be divided anew"):
+        rescale(directory, 2)
+    with pytest.raises(StateMismatchError, match="expected 1 partitions, with which the state was begun") as caught:
+        register_join("test", directory, replace(plan, partitions=2), divisible=False)
+    assert "cannot be divided anew" in str(caught.value)
+    assert recorded_inputs(directory).plan.partitions == 1

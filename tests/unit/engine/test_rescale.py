@@ -1,0 +1,252 @@
+"""Dividing a state by reference: what is written, what is shared, what is deleted, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from watersmeet.cli import app
+from watersmeet.engine.held_rows import complete_version, present
+from watersmeet.engine.inheritance import bring_up
+from watersmeet.engine.registry import build
+from watersmeet.engine.rescale import rescale
+from watersmeet.engine.runtime import run_batch
+from watersmeet.engine.why import why
+from watersmeet.errors import MissingVersionError, OptionError, StateMismatchError
+from watersmeet.pipeline.history import History
+from watersmeet.pipeline.lock import RunLock
+from watersmeet.pipeline.names import InputNames, record_names
+from watersmeet.plan import JoinPlan
+from watersmeet.state.description import Description, record_inputs, recorded_inputs
+from watersmeet.state.directory import StateDir
+from watersmeet.state.history import newest_manifests
+from watersmeet.state.identity import register_join
+from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
+from watersmeet.state.sweeping import sweep
+from watersmeet.testing import Arrival, make_plan
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.divisions import shares
+from watersmeet.testing.harness import rows_of
+
+
+def built(directory: StateDir, partitions: int) -> JoinPlan:
+    """What building the join does."""
+    directory.create()
+    plan = register_join("test", directory, replace(make_plan("symmetric"), partitions=partitions), divisible=True)
+    record_inputs(directory, Description.plain(plan))
+    return plan
+
+
+def run(plan: JoinPlan, directory: StateDir, number: int, arrival: Arrival, query: str = "q") -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for partition, batch in shares(plan, number, arrival):
+        found += rows_of(run_batch(plan, directory, partition, batch, query=query, run_id=f"run-{number}"))
+    return found
+
+
+def arrival(number: int, rows: int = 500) -> Arrival:
+    keys = range(number * rows, (number + 1) * rows)
+    return Arrival({"left": [(key, key, "x" * 20) for key in keys], "right": [(key, key, "y") for key in keys[:10]]})
+
+
+def run_files(folder: Path, division: int) -> list[Path]:
+    return [file for file in folder.glob(f"part-*.{division}/run-*") if file.stat().st_size]
+
+
+def test_twice_as_many_partitions_write_no_rows(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    before = {path: path.read_bytes() for path in tmp_path.glob("part-*/*")}
+    done = rescale(directory, 4)
+    assert (done.before, done.partitions, done.version, done.rows) == (2, 4, 2, 1530)
+    assert {path: path.read_bytes() for path in before} == before  # nothing was touched
+    named = [run.file for manifest in newest_manifests(directory) for run in manifest.runs]
+    assert named
+    assert all(file.startswith("part-0000") and "." not in file.split("/")[0] for file in named)
+    rows = sum(path.stat().st_size for path in tmp_path.glob("part-0000[01]/run-*"))
+    bitmaps = sum(path.stat().st_size for path in run_files(tmp_path, 1))
+    assert bitmaps < rows / 2  # small files are mostly headers
+    plan = recorded_inputs(directory).plan
+    assert (plan.partitions, plan.former) == (4, (2,))
+    found = run(plan, directory, 3, Arrival({"right": [(key, -key, "z") for key in range(0, 1500, 7)]}))
+    assert {row[0] for row in found} == set(range(0, 1500, 7))
+    assert set(found.values()) == {1}
+
+
+def test_the_first_batch_of_a_division_does_it_by_itself(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 3)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    plan = built(directory, 5)
+    assert {one.division for one in newest_manifests(directory)} == {0}  # nothing has happened yet
+    assert [reason.partition for reason in why(directory, 77, input="left")] != []
+    assert sum(run(plan, directory, 3, arrival(0, rows=20)).values()) == 10 + 10 + 10
+    assert {one.division for one in newest_manifests(directory)} == {1}
+    assert complete_version(directory, present(directory).plan) == 3
+    assert len(why(directory, 5, input="left")) == 2
+
+
+def test_a_batch_that_is_repeated_starts_in_the_former_division(tmp_path: Path) -> None:
+    """The last batch was complete, but Spark does not know: it is repeated in the new division."""
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(4):
+        run(plan, directory, number, arrival(number % 2))
+    plan = built(directory, 6)
+    again = run(plan, directory, 3, arrival(1))
+    assert again == Counter(run_plainly([arrival(number % 2) for number in range(4)], tmp_path / "plain"))
+    assert sum(one.history[-1]["rows_in"].get("left", 0) for one in newest_manifests(directory)) == 500
+    history = History(directory)
+    history.refresh()
+    assert {number: record.rows_in["left"] for number, record in history.batches.items()} == dict.fromkeys(
+        range(4), 500
+    )
+
+
+def run_plainly(script: list[Arrival], folder: Path) -> Counter[Row]:
+    directory = StateDir(folder)
+    plan = built(directory, 1)
+    return [run(plan, directory, number, one) for number, one in enumerate(script)][-1]
+
+
+def test_rescale_and_then_a_repeat_counts_as_no_repeat(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    rescale(directory, 3)
+    plan = recorded_inputs(directory).plan
+    run(plan, directory, 2, arrival(2))
+    assert {manifest.repeats for manifest in newest_manifests(directory)} == {0}
+    assert not recwarn.list
+    history = History(directory)
+    history.refresh()
+    assert [history.batches[number].rows_in["left"] for number in range(3)] == [500] * 3
+
+
+def test_files_of_former_divisions_go_when_nobody_names_them(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    plan = built(directory, 4)
+    assert sweep(directory, plan) == 0  # no batch has run: the old state is needed
+    for number in range(3, 6):
+        run(plan, directory, number, arrival(number))
+    sweep(directory, plan)
+    named = {file for one in newest_manifests(directory) for file in one.files() if "/" in file}
+    assert named <= {str(path.relative_to(tmp_path)) for path in tmp_path.glob("part-0000[01]/run-*")}
+    for number in range(6, 40):  # until all rows have been merged
+        run(plan, directory, number, arrival(number, rows=50))
+    assert sweep(directory, plan) > 0
+    assert [path.name for path in tmp_path.glob("part-0000[01]/run-*")] == []
+    for partition in range(2):
+        kept = {path.name for path in (tmp_path / f"part-{partition:05d}").iterdir()}
+        assert {name[0] for name in kept} <= {"v", "m"}
+    history = History(directory)
+    history.refresh()
+    assert sorted(history.batches) == list(range(40))
+    assert sum(record.rows_in["left"] for record in history.batches.values()) == 6 * 500 + 34 * 50
+
+
+def test_a_new_query_is_refused_in_whatever_division(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    run(built(directory, 2), directory, 0, arrival(0))
+    plan = built(directory, 3)
+    with pytest.raises(StateMismatchError, match="expected state of query another, found state of query q"):
+        run(plan, directory, 0, arrival(0), query="another")
+
+
+def test_a_version_that_is_nowhere(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    run(built(directory, 2), directory, 0, arrival(0))
+    plan = built(directory, 3)
+    with pytest.raises(MissingVersionError, match="expected version 7, which the next batch starts from"):
+        run(plan, directory, 8, arrival(0))
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 2.5, True, "4"])
+def test_numbers_that_are_none(partitions: Any, tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    built(directory, 2)
+    with pytest.raises(OptionError, match="expected partitions >= 1"):
+        rescale(directory, partitions)
+
+
+def test_a_join_that_has_not_run(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    built(directory, 2)
+    assert rescale(directory, 3).version is None
+    plan = recorded_inputs(directory).plan
+    assert run(plan, directory, 0, arrival(0)).total() == 10
+    assert rescale(directory, 3).before == 3
+
+
+def test_accounts_are_those_of_all_partitions(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    run(plan, directory, 0, Arrival({"left": [(None, 1, "x"), (1, 2, "x"), (2, 3, "x")]}))
+    run(plan, directory, 1, arrival(0))
+    rescale(directory, 5)
+    plan = recorded_inputs(directory).plan
+    came: Counter[str] = Counter()
+    left: Counter[str] = Counter()
+    for partition in range(5):
+        space = MemorySpace()
+        operator = build(plan, space)
+        bring_up(operator, PartitionStore(directory, partition, 1), 2, "q", "x")
+        came.update(operator.accounts.came)
+        for reasons in operator.accounts.left.values():
+            left.update(reasons)
+    assert came == {"left": 503, "right": 10}
+    assert left == {"null_key": 1}
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    run(built(directory, 2), directory, 0, arrival(0))
+    runner = CliRunner()
+    result = runner.invoke(app, ["rescale", str(tmp_path), "--partitions", "3"])
+    assert (result.exit_code, result.stdout) == (0, "2 partitions have become 3: 510 rows after batch 0\n")
+    result = runner.invoke(app, ["rescale", str(tmp_path), "--partitions", "3"])
+    assert (result.exit_code, result.stdout) == (0, "the state has 3 partitions already\n")
+    result = runner.invoke(app, ["why", str(tmp_path), "--key", "7"])
+    assert result.stdout.splitlines() == [
+        "left row of batch 0, in memory, waits until right ends",
+        "right row of batch 0, in memory, waits until left ends",
+    ]
+    result = runner.invoke(app, ["why", str(tmp_path), "--key", "7", "--input", "left", "--json"])
+    facts = json.loads(result.stdout)
+    assert (facts["row"], facts["batches"], facts["waits_for"]) == (
+        {"_k0": 7, "_p0": 7, "_p1": "x" * 20},
+        [0, 0],
+        "end",
+    )
+    result = runner.invoke(app, ["why", str(tmp_path), "--key", "12345"])
+    assert result.stdout == "no row with the key 12345 is held: none has come, or all have left\n"
+    result = runner.invoke(app, ["why", str(tmp_path), "--key", "seven"])
+    assert result.exit_code == 2
+    assert "expected a key (_k0: int64), found 'seven'" in result.stderr
+
+
+def test_a_pipeline_that_runs_is_not_divided(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path / "state")
+    run(built(directory, 2), directory, 0, arrival(0))
+    record_names(directory, InputNames({"left": "orders", "right": "payments"}))
+    with RunLock(str(tmp_path / "state")):
+        result = CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"])
+    assert result.exit_code == 1
+    assert "running now" in result.stderr
+    result = CliRunner().invoke(app, ["why", str(tmp_path), "--key", "7", "--input", "orders"])
+    assert result.stdout == "orders row of batch 0, in memory, waits until payments ends\n"
+    assert CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"]).exit_code == 0
