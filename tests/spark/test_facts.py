@@ -116,8 +116,14 @@ def test_a_row_compared_with_its_only_partner_waits_no_longer(spark: SparkSessio
     ("options", "message"),
     [
         ({"punctuations": None, "on_violation": "drop"}, "found on_violation='drop' and no promises"),
-        ({"on_overload": "shed"}, "on_overload='shed' cannot be combined with promises"),
-        ({"algorithm": "NH"}, "algorithm='NH' cannot be combined with promises"),
+        (
+            {"on_overload": "shed"},
+            "expected on_overload='keep' with constraints or punctuations, found on_overload='shed'",
+        ),
+        (
+            {"algorithm": "NH"},
+            "expected algorithm='auto' or 'HH' with constraints or punctuations, found algorithm='NH'",
+        ),
         ({"punctuations": {"orders": wm.PunctuationRows("last")}}, "punctuations for the inputs 'left' and 'right'"),
         ({"constraints": [wm.Ordered("right", sequence="nope")]}, "nope"),
     ],

@@ -150,6 +150,8 @@ def window_join(
         on_overload=on_overload,
         idle_timeout=idle_timeout,
     )
+    if promised:
+        _check_with_promises(options)
     if kind.name != "inner" and options.on_overload != "keep":
         raise OptionError(
             WHO,
@@ -199,6 +201,22 @@ def _warn_of_open_end(options: WindowOptions) -> None:
                 f"{WHO}: nothing bounds the state of input {side!r}: its rows wait for ever, because the interval is "
                 f"open. They leave when input {other!r} has ended; memory=... keeps what is held on disk.",
                 stacklevel=4,
+            )
+
+
+def _check_with_promises(options: WindowOptions) -> None:
+    """Promises are looked up by key, and what was dropped under overload may have broken one."""
+    for option, value, possible in (
+        ("on_overload", options.on_overload, ("keep",)),
+        ("algorithm", options.algorithm, ("auto", "HH")),
+    ):
+        if value not in possible:
+            raise OptionError(
+                WHO,
+                expected=f"{option}={' or '.join(map(repr, possible))} with constraints or punctuations",
+                found=f"{option}={value!r}",
+                hint="Leave it out.",
+                option=option,
             )
 
 
