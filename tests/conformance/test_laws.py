@@ -25,10 +25,11 @@ from watersmeet.testing.keys import ALL_KEYS, COMPOSITE, FLOATS, INTEGERS, STRIN
 
 
 def leading(cases: list[Case]) -> list[Case]:
-    """The cases that get every check: all inner joins, and of each family one of every other join type. The others get
-    one test of the answer, the accounts and restarts; the soak profile gives all checks to all."""
+    """The cases that get every check: all inner joins that are no variation of another, and of each family one of every
+    other join type. The others get one test of the answer, the accounts and restarts; the soak profile gives all checks
+    to all."""
     chosen: dict[tuple[object, ...], Case] = {}
-    for case in cases:
+    for case in (case for case in cases if not case.variation):
         family = next(family for family, operators in FAMILIES.items() if case.operator in operators)
         budget = family == "progressive" and case.operator != "symmetric"
         chosen.setdefault((case.name,) if case.how == "inner" else (family, budget, case.how), case)

@@ -25,6 +25,7 @@ class Case:
     Both speak of whole numbers as keys; `keys` says what the operator sees in their place (see `testing.keys`). An
     oracle that takes from the operator what was dropped is an `account`: it gets the operator's script and plan, too.
     `by_batch` gives the rows owed in each batch: for joins whose rows must come at the earliest moment.
+    A `variation` of another case gets one test of the answer, the accounts and restarts in place of every check.
     `make_colliding_plan` is for joins with a table of their own, which must share its hashes when all hashes collide.
     """
 
@@ -42,6 +43,7 @@ class Case:
     make_plan: Callable[..., JoinPlan] = make_plan
     make_colliding_plan: Callable[..., JoinPlan] | None = None
     keys: Keys = INTEGERS
+    variation: bool = False
 
     def with_keys(self, keys: Keys) -> Case:
         """The same case with keys of another type."""

@@ -79,6 +79,7 @@ def case(
         return sum(WindowOracle(how, spans, late, False).answer(rows), Counter())
 
     owed: dict[str, Any] = {"by_batch": by_batch} if exact else {"oracle": whole}
+    owed["variation"] = how != "inner" or name not in ("punctuations", "disk, many-to-one")
     title = f"promised window, {how}, {name}"
     return Case(title, "promised_window", options, tuning, script=script, make_plan=plan_with_times, how=how, **owed)
 

@@ -53,7 +53,7 @@ def cases(how: str) -> Iterator[Case]:
     def conditional(case: Case, **oracle: Callable[..., Any]) -> Case:
         name = f"{case.name}, {how}, where"
         fresh: dict[str, Any] = {"by_batch": None, "oracle": None, **oracle}
-        return replace(case, name=name, how=how, condition=CONDITION, **fresh)
+        return replace(case, name=name, how=how, condition=CONDITION, variation=True, **fresh)
 
     late = {"oracle": partial(whole, how=how)}
     yield conditional(Case("symmetric", "symmetric"), by_batch=partial(answer, how=how))

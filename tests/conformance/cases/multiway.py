@@ -114,6 +114,7 @@ def plain(driver: str, inputs: int) -> Case:
         tuning={"driver": driver, "slices": 3},
         inputs=INPUTS[inputs],
         script=sparse_script,
+        variation=inputs != 3 and driver != "output_size",
     )
 
 
@@ -159,6 +160,7 @@ def optional(case: Case, *names: str) -> Case:
         script=uneven_script,
         oracle=lambda script: sum(answer(script), Counter()),
         by_batch=None if "memory" in case.tuning else answer,
+        variation=len(case.inputs) != 3 or len(names) > 1,
     )
 
 

@@ -250,7 +250,12 @@ def case(
         "time_columns": None if arrival_clock else ["_p2", "_p2"],
     }
     plan = plan_with_numbers if script is far_script else plan_with_times
-    made = Case(f"window-{name}", "window", options, tuning, script=script, make_plan=plan, how=how)
+    # Intervals that do not contain zero, and open ones, are variations of the windows, but for two.
+    leading = ("between 2 and 5, HN", "between 2 and 5, disk")
+    variation = name.startswith(("between", "from", "up to")) and name not in leading
+    made = Case(
+        f"window-{name}", "window", options, tuning, script=script, make_plan=plan, how=how, variation=variation
+    )
     if tuning.get("on_overload", "keep") == "keep":
         clock = {"lateness": round(lateness * SECOND), "arrival_clock": arrival_clock}
         more = {"timeout": tuning.get("idle_timeout"), "drop": tuning.get("late") == "drop"}
