@@ -29,9 +29,17 @@ from watersmeet.testing.divisions import plans_of, run_divided
 from watersmeet.testing.keys import Keys
 
 NUMBERS = (1, 2, 3, 4, 6, 8)
-# What is dropped under overload is a matter of each partition: there is no answer that all divisions share.
-DIVISIBLE = [case for case in LEADING if operator_class(case.operator).divides(case.plan()) and case.account is None]
-ALL = [case for case in CASES if operator_class(case.operator).divides(case.plan()) and case.account is None]
+
+
+def divides(case: Case) -> bool:
+    """What is dropped under overload, or because it is late, is a matter of each partition: there is no answer that all
+    divisions share."""
+    drops = case.account is not None or case.tuning.get("late") == "drop"
+    return operator_class(case.operator).divides(case.plan()) and not drops
+
+
+DIVISIBLE = [case for case in LEADING if divides(case)]
+ALL = [case for case in CASES if divides(case)]
 
 
 def script_of(case: Case, seed: int, **shape: int) -> Script:

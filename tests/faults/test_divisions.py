@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.cases import CASES
-from tests.conformance.test_divisions import NUMBERS, script_of
+from tests.conformance.test_divisions import NUMBERS, divides, script_of
 from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
-from watersmeet.engine.registry import OPERATORS, operator_class
+from watersmeet.engine.registry import OPERATORS
 from watersmeet.engine.rescale import rescale
 from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateMismatchError
@@ -29,11 +29,7 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.divisions import shares
 from watersmeet.testing.harness import rows_of
 
-DIVISIBLE = {
-    name: [case for case in CASES if case.operator == name and case.account is None and kind.divides(case.plan())]
-    for name in OPERATORS
-    if (kind := operator_class(name))
-}
+DIVISIBLE = {name: [case for case in CASES if case.operator == name and divides(case)] for name in OPERATORS}
 OPERATORS_THAT_DIVIDE = sorted(name for name, cases in DIVISIBLE.items() if cases)
 
 
