@@ -70,7 +70,8 @@ def test_deaths_in_any_batch_of_any_division(operator: str, seed: int, tmp_path:
             found: Counter[Row] = Counter()
             for partition, batch in shares(plan, number, script[number]):
                 for attempt in range(3):
-                    fate = Fate(rng.randrange(80)) if attempt < 2 and rng.random() < 0.4 else Fate()
+                    dies = attempt < 2 and (not deaths or rng.random() < 0.4)
+                    fate = Fate(rng.randrange(80 if deaths else 5)) if dies else Fate()
                     faulty = RealFaultyDir(str(tmp_path), fate)
                     try:
                         rows = rows_of(
@@ -106,7 +107,7 @@ def test_rescale_dies_at_any_step(operator: str, tmp_path: Path) -> None:
     held = sum(store["rows"] for one in newest_manifests(directory) for store in one.stores if store["input"])
     assert done.rows == held
     seen = set()
-    for death in [*sorted(rng.sample(range(fate.steps), 6)), fate.steps - 1, fate.steps + 1]:
+    for death in sorted({*rng.sample(range(fate.steps), 6), fate.steps - 1, fate.steps + 1}):
         folder = tmp_path / f"{death}"
         shutil.copytree(tmp_path / "start", folder)
         with suppress(Crash):

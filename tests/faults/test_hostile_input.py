@@ -69,7 +69,7 @@ def plan_of(operator: str, keys: Types, payload: Types) -> JoinPlan:
     tuning: dict[str, Any] = {}
     if operator in ("rpj", "xjoin", "hmj"):
         options, tuning = limited(operator).identity(), limited(operator).tuning()
-    elif operator == "window":
+    elif operator in ("window", "promised_window"):
         options = {"window": [10**9, 10**9], "lateness": 0, "time_columns": None}
     elif operator == "punctuated":
         options, tuning = {"constraints": [], "buckets": 4}, {"memory": 300}
@@ -111,7 +111,7 @@ def left_join(script: list[Arrival], master: list[Row], keys: int) -> Counter[Ro
 
 
 POLICIES = ("aligned", "ssbj", "mesh")
-BINARY = ("symmetric", "rpj", "xjoin", "hmj", "mjoin", "window", "punctuated")
+BINARY = ("symmetric", "rpj", "xjoin", "hmj", "mjoin", "window", "punctuated", "promised_window")
 
 
 @pytest.mark.parametrize("operator", BINARY)

@@ -125,12 +125,23 @@ def _scan(store: RowStore, runs: Sequence[Run], probes: Ordered, scanned: Scanne
     whole = Candidates(parts, Ordered(hashes, times))
     counts = np.diff(np.append(np.searchsorted(found, whole.starts), len(found)))
     scanned += zip((part.run for part in parts), counts.tolist(), strict=True)
-    assert isinstance(store.rule, Horizon)
-    if not all(store.rule.spares(run) for run in runs):
-        found = found[times[found] >= (store.rule.time or 0)]
+    found = np.concatenate(
+        [start + _living(part, rows - start) for part, start, rows in _by_part(whole, found)] or [found[:0]]
+    )
     matching = order(hashes[found], times[found])
     numbers = found if matching.rows is None else found[matching.rows]
     return Candidates(parts, Ordered(matching.hashes, matching.times, numbers))
+
+
+def _by_part(whole: Candidates, found: Indices) -> Iterator[tuple[Part, int, Indices]]:
+    """Ascending numbers of rows by the part that they are in, with the number of the part's first row."""
+    ends = np.searchsorted(found, whole.starts[1:])
+    return zip(whole.parts, whole.starts.tolist(), np.split(found, ends), strict=True)
+
+
+def _living(part: Part, rows: Indices) -> Indices:
+    alive = part.alive(rows)
+    return rows if alive is None else rows[alive]
 
 
 def _groups(runs: Sequence[Run], most: int) -> Iterator[list[Run]]:
