@@ -50,6 +50,7 @@ def good(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Calls
     return {
         "join": {**pair, "state_dir": folder / "j"},
         "explain": {"join": folder / "j"},
+        "between": {"low": "1 s", "high": "2 s"},
         "master": {"table": folder / "master"},
         "progressive_join": {**pair, "state_dir": folder / "p"},
         "window_join": {**pair, "state_dir": folder / "w", "window": "1 min", "time": ("t", "u")},
@@ -58,6 +59,8 @@ def good(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Calls
         "semi_stream_join": {"stream": left, "master": folder / "master", "on": "k", "state_dir": folder / "s"},
         "prepare_master": {"df": table, "on": "k", "path": folder / "master 2"},
         "refresh_master": {"df": table, "path": folder / "master"},
+        "read_rows": {"spark": spark, "state_dir": folder / "p"},
+        "ui": {"query_or_state_dir": folder / "p"},
         "end_input": {"state_dir": folder / "p", "name": "left"},
         "read_state": {"spark": spark, "state_dir": folder / "p"},
         "read_metrics": {"spark": spark, "state_dir": folder / "p"},
@@ -72,7 +75,10 @@ def test_the_good_calls_are_good_and_complete(good: Calls) -> None:
     assert set(good) == set(functions())
     for name, arguments in good.items():
         if name != "local_session":  # there is one already
-            functions()[name](**arguments)
+            made = functions()[name](**arguments)
+            if name == "ui":
+                with made:
+                    pass
 
 
 def parameters(name: str) -> list[str]:
@@ -99,7 +105,13 @@ def wrong_values(parameter: str) -> Iterator[object]:
 
 # What is not wrong, or is wrong for Python alone.
 RIGHT: dict[tuple[str, str], Callable[[object], bool]] = {
-    ("punctuated_join", "constraints"): lambda value: value == [],
+    **{(name, "constraints"): lambda value: value == [] for name in ("punctuated_join", "window_join")},
+    **{
+        (name, "nulls_match"): lambda value: value == []
+        for name in ("progressive_join", "punctuated_join", "window_join")
+    },
+    ("multiway_join", "optional"): lambda value: value == [],
+    ("read_rows", "key"): lambda value: value == -1,
     ("punctuated_join", "propagate"): lambda value: False,
 }
 
@@ -110,7 +122,7 @@ def test_wrong_values_of_every_parameter(good: Calls, name: str) -> None:
     for parameter in parameters(name):
         for value in wrong_values(parameter):
             is_right = RIGHT.get((name, parameter))
-            if type(value) is list and is_right is not None and is_right(value):
+            if type(value) in (list, int) and is_right is not None and is_right(value):
                 continue
             try:
                 functions()[name](**{**good[name], parameter: value})

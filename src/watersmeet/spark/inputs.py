@@ -69,8 +69,8 @@ class JoinInputs:
         if right is not None:
             raise OptionError(
                 who,
-                expected="all inputs in one list, and no right input",
-                found=f"a list of {len(inputs)} and right={right!r}",
+                expected="all inputs in one list as left, and no right input",
+                found=f"left = a list of {len(inputs)} and right={right!r}",
                 hint="Put it into the list, and give the key by name: on=...",
                 option="right",
             )

@@ -127,9 +127,10 @@ def window_join(
     pairs, shared = key_pairs(WHO, on)
     kind = checked_how(WHO, how)
     sources = binary_sources(WHO, left, right, pairs, ("left", "right"), nulls_match)
-    promised = bool(constraints) or punctuations is not None
+    # What is not a sequence is a mistake, which the options find; a column has no truth value.
+    promised = punctuations is not None or not isinstance(constraints, tuple | list) or len(constraints) > 0
     known = {"constraints": constraints, "on_violation": on_violation} if promised else {}
-    if not promised and on_violation != "raise":
+    if not promised and not (isinstance(on_violation, str) and on_violation == "raise"):
         raise OptionError(
             WHO,
             expected="on_violation with constraints or punctuations",
