@@ -23,7 +23,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 Calls = dict[str, dict[str, Any]]
 
 # Where any text or any value is right.
-FREE_TEXT = {"state_dir", "path", "app_name", "propagate", "table"}
+FREE_TEXT = {"state_dir", "path", "app_name", "propagate", "table", "query_or_state_dir", "token"}
 PATTERNS = {name: getattr(wm.patterns, name) for name in ("value", "at_most", "less_than", "at_least", "greater_than")}
 
 

@@ -228,7 +228,9 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     text, option = message(OptionError, joined(left, right, window="1 h"))
     assert text.endswith("found parameter 'window'. Did you mean 'within'?")
     text, option = message(OptionError, joined([left, right], right))
-    assert text.startswith("join: expected all inputs in one list as left, and no right input, found a list of 2 and right=")
+    assert text.startswith(
+        "join: expected all inputs in one list as left, and no right input, found a list of 2 and right="
+    )
     text, option = message(PlanError, joined(wm.master("x"), right))
     assert text.startswith("join: expected the stream as left input, and the table as right one, found a table as left")
     text, option = message(OptionError, joined(left))

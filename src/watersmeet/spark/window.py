@@ -130,7 +130,8 @@ def window_join(
     # What is not a sequence is a mistake, which the options find; a column has no truth value.
     promised = punctuations is not None or not isinstance(constraints, tuple | list) or len(constraints) > 0
     known = {"constraints": constraints, "on_violation": on_violation} if promised else {}
-    if not promised and not (isinstance(on_violation, str) and on_violation == "raise"):
+    mode: object = on_violation
+    if not promised and not (isinstance(mode, str) and mode == "raise"):
         raise OptionError(
             WHO,
             expected="on_violation with constraints or punctuations",

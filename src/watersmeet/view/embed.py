@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError, extra
@@ -15,6 +16,7 @@ from watersmeet.view.board import Board
 if TYPE_CHECKING:
     from watersmeet.view.server import PageServer
 
+WHO, PLACE = "ui", "query_or_state_dir"
 FIRST_BATCH_SECONDS = 60.0
 # How Spark names the source that reads a join's control markers.
 _MARKERS = re.compile(rf"^FileStreamSource\[(?:file:(?://)?)?(/.*)/{CONTROL}\]$")
@@ -55,16 +57,34 @@ def ui(
     """
     with extra("ui", "wm.ui"):
         from watersmeet.view.server import PageServer
+    _check_text("host", host)
+    if token is not None:
+        _check_text("token", token)
     places = _places(query_or_state_dir)
+    if not places:
+        raise OptionError(
+            WHO,
+            expected=f"{PLACE} = a query, a state directory, or a list of them",
+            found=repr(query_or_state_dir),
+            hint="Name at least one join.",
+            option=PLACE,
+        )
     return PageServer(Board.of(places), host=host, port=port, token=token, framed=True)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise OptionError(
+            WHO, expected=f"{name} = a text", found=repr(value), hint="Leave it out for the default.", option=name
+        )
 
 
 def _places(given: Any) -> list[str]:
     if isinstance(given, list | tuple):
         return [place for one in given for place in _places(one)]
-    if hasattr(given, "lastProgress"):
+    if getattr_static(given, "lastProgress", None) is not None:  # a Column would make up an attribute
         return _state_dirs(given)
-    return [checked_path("ui", "state_dir", given)]
+    return [checked_path(WHO, PLACE, given)]
 
 
 def _state_dirs(query: Any) -> list[str]:
@@ -77,10 +97,10 @@ def _state_dirs(query: Any) -> list[str]:
     places = [os.path.normpath(match[1]) for match in found if match]
     if not places:
         raise OptionError(
-            "ui",
+            WHO,
             expected="a query with a join whose state is on a file system",
             found="none among its sources" if sources else "a query without a first batch",
             hint="Give the state directory in place of the query.",
-            option="query_or_state_dir",
+            option=PLACE,
         )
     return places
