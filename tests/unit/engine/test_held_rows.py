@@ -192,9 +192,9 @@ def test_names_of_sources_and_limits(tmp_path: Path) -> None:
 
 def test_other_joins_say_what_they_wait_for(tmp_path: Path) -> None:
     sentences: dict[str, set[str]] = {}
-    for case in CASES:
+    for case in (case for case in CASES if case.how == "inner" and not case.variation):
         directory = begin(case.plan(), tmp_path / str(len(sentences)) / case.name.replace("/", "-").replace(" ", "-"))
-        for number, arrival in enumerate(case.random_script(5, batches=5, end=False)):
+        for number, arrival in enumerate(case.random_script(5, batches=5, end=False, keys=12, batch_rows=12)):
             run(case.plan(), directory, number, arrival)
         reasons = [reason for key in range(12) for reason in why(directory, key)]
         sentences.setdefault(case.operator, set()).update(reason.waits_for for reason in reasons)
