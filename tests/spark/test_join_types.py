@@ -275,7 +275,14 @@ def test_semi_and_anti_joins_keep_less(spark: SparkSession, tmp_path: Path) -> N
         state = tmp_path / how
         state.mkdir()
         joined = wm.window_join(
-            left.stream, right.stream, "k", state / "state", how=how, time=("at", "seen"), window="1 hour", partitions=1
+            left.stream,
+            right.stream,
+            "k",
+            how,
+            state_dir=state / "state",
+            time=("at", "seen"),
+            window="1 hour",
+            partitions=1,
         )
         run(joined, state)
         found = wm.read_state(spark, state / "state").groupBy("input").agg(F.sum("rows"), F.sum("bytes")).collect()

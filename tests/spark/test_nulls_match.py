@@ -137,3 +137,15 @@ def test_a_null_is_a_key_for_one_to_many(spark: SparkSession, tmp_path: Path) ->
     assert sorted((row.k, row.a, row.b) for row in found.collect()) == [(None, 1, 5), (None, 1, 6)]
     held = {row.input: row.rows for row in wm.read_state(spark, tmp_path / "state").collect()}
     assert held == {"left": 2, "right": 1}  # rows of the null key that have matched are done with
+
+
+def test_rows_of_a_null_key_are_read_with_a_null(spark: SparkSession, tmp_path: Path) -> None:
+    left = Feed(spark, tmp_path / "l", "k long, a long")
+    right = Feed(spark, tmp_path / "r", "k long, b long")
+    left.send({"k": None, "a": 1}, {"k": 0, "a": 2})
+    right.send({"k": 5, "b": 3})
+    options: dict[str, Any] = {"state_dir": tmp_path / "state", "nulls_match": True}
+    run(wm.progressive_join(left.stream, right.stream, "k", **options), tmp_path)
+    held = wm.read_rows(spark, tmp_path / "state")
+    assert sorted((row.a, row.k) for row in held.collect()) == [(1, None), (2, 0)]
+    assert [row.a for row in wm.read_rows(spark, tmp_path / "state", key=0).collect()] == [2]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import Indices, hash_keys, key_name, numpy_of, one_chunk
 from watersmeet.columns.key_hash import hash_of_key
@@ -71,8 +72,10 @@ class HeldRows:
 
 def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
     """A key in the types in which the inputs are compared. Text is read as the type asks."""
-    kinds = description.plan.inputs[0].keys
     first = next(iter(description.columns.values()))
+    flags = sum(bool(column.null_if) for column in first)  # they come after the keys
+    everything = description.plan.inputs[0].keys
+    kinds = everything[: len(everything) - flags]
     names = {column.column: column.name for column in first}
     wanted = ", ".join(f"{names[key_name(i)]}: {kind}" for i, kind in enumerate(kinds))
     if len(values) != len(kinds):
@@ -95,6 +98,7 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
                 hint="Write times as 2024-05-17 12:00:00 (UTC), decimals with their digits.",
                 option="key",
             ) from error
+    arrays += [pa.array([False])] * flags
     is_spark = description.hashing == "spark"
     found = hash_of_key([array[0] for array in arrays]) if is_spark else int(hash_keys(arrays)[0])
     table = pa.table({key_name(i): array for i, array in enumerate(arrays)})
@@ -256,6 +260,10 @@ def _batches(part: Part, rows: Indices) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return oldest, newest
 
 
+def _with_nulls(values: pa.ChunkedArray, table: pa.Table, flag: str) -> pa.ChunkedArray:
+    return pc.if_else(table.column(flag), pa.scalar(None, values.type), values)
+
+
 def user_table(description: Description, input: str, table: pa.Table) -> pa.Table:
     """Stored rows with the columns of their input, in its order; columns that the join does not keep are null."""
     schema = description.plan.input(input).schema
@@ -263,7 +271,8 @@ def user_table(description: Description, input: str, table: pa.Table) -> pa.Tabl
     for column in description.columns[input]:
         at = table.schema.get_field_index(column.column)
         kind = schema.field(column.column).type
-        columns.append(table.column(at) if at >= 0 else pa.nulls(table.num_rows, kind))
+        values = table.column(at) if at >= 0 else pa.nulls(table.num_rows, kind)
+        columns.append(_with_nulls(values, table, column.null_if) if column.null_if else values)
         fields.append(pa.field(column.name, kind))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 

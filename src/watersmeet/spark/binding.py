@@ -272,9 +272,15 @@ def described(plan: JoinPlan, sources: Sequence[Source], key_types: Sequence[T.D
     """The columns of the inputs by the names and types that the user knows."""
     columns = {}
     for source in sources:
-        stored = dict(zip(source.keys, key_types, strict=True))
+        stored = dict(zip(source.keys, key_types, strict=False))  # flags of null keys come after them
         columns[source.name] = [
-            InputColumn(kind.name, internal_name(source, i), kind.dataType.json(), stored.get(i, kind.dataType).json())
+            InputColumn(
+                kind.name,
+                internal_name(source, i),
+                kind.dataType.json(),
+                stored.get(i, kind.dataType).json(),
+                null_flag(source, i),
+            )
             for i, kind in enumerate(source.fields)
             if i in source.keys or i in source.row_payload
         ]

@@ -31,6 +31,7 @@ class InputColumn:
     column: str
     type: str = ""
     stored: str = ""
+    null_if: str = ""
 
 
 @dataclass(frozen=True)
