@@ -42,6 +42,7 @@ def progressive(policy: str) -> Case:
 SQUEEZED = [
     *(progressive(policy) for policy in ("rpj", "rpj-md", "rpj-dd", "xjoin", "hmj")),
     named("window-disk", memory=PAGE_BYTES),
+    named("promised window, inner, disk", memory=PAGE_BYTES),
     named("punctuated, spilling", memory=PAGE_BYTES),
     named("punctuated, quota and spilling", memory=PAGE_BYTES),
     *(named(f"semi_stream-{policy}-inner, overload", memory=PAGE_BYTES) for policy in ("aligned", "ssbj", "mesh")),

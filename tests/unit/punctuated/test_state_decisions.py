@@ -363,7 +363,7 @@ def test_generations_of_more_than_half_a_million_rows_are_not_merged(rows: int, 
     table = pa.table([pa.array(np.sort(hash_keys([keys]))), keys, keys], schema=schema)
     for number in range(4):
         assert generations.due() == []
-        generations.write({"left": table}, number)
+        generations.write({"left": table}, {"left": (number, number)})
     assert generations.due() == ([1, 2, 3, 4] if merged else [])
 
 
