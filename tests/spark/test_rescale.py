@@ -98,8 +98,10 @@ def test_a_join_that_propagates_keeps_its_number(spark: SparkSession, tmp_path: 
     left.send({"k": 1, "a": "x"})
     right.send({"k": 1, "b": "x"})
     run(
-        wm.punctuated_join(left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=2, propagate=True),
+        wm.punctuated_join(
+            left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=2, propagate="said"
+        ),
         tmp_path,
     )
     with pytest.raises(StateMismatchError, match="expected 2 partitions, with which the state was begun"):
-        wm.punctuated_join(left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=4, propagate=True)
+        wm.punctuated_join(left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=4, propagate="said")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
 SEED = 42  # Spark's
+DIGITS = Context(prec=76)  # more than any decimal has; Python's own context rounds to 28
 LONG_DIGITS = 18  # decimals of up to so many digits are longs
 
 
@@ -65,7 +66,7 @@ def _float_bytes(value: float, kind: pa.DataType) -> bytes:
 
 
 def _decimal_bytes(value: Decimal, kind: pa.DataType) -> bytes:
-    whole = int(value.scaleb(kind.scale))
+    whole = int(value.scaleb(kind.scale, DIGITS))
     if kind.precision <= LONG_DIGITS:
         return struct.pack("<q", whole)
     # As Java writes a BigInteger: the shortest that still shows the sign.
