@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from watersmeet.pipeline.wiring import row_bytes
 from watersmeet.spark.plans import is_classic, plans
+from watersmeet.spark.schema import row_bytes
 
 TYPES = (
     "a boolean, b byte, c short, d int, e long, f float, g double, h decimal(18, 2), i decimal(38, 2), j string, "
