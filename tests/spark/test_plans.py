@@ -16,10 +16,10 @@ TYPES = (
 
 def test_the_size_of_a_row_is_sparks_estimate(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], TYPES)
-    assert row_bytes(frame) == frame._jdf.schema().defaultSize() + 8
+    assert row_bytes(frame.schema.fields) == frame._jdf.schema().defaultSize() + 8
     for field in frame.schema.fields:
         one = frame.select(field.name)
-        assert row_bytes(one) == one._jdf.schema().defaultSize() + 8, field.name
+        assert row_bytes(one.schema.fields) == one._jdf.schema().defaultSize() + 8, field.name
 
 
 def test_watermarks_are_found_changed_and_removed(spark: SparkSession) -> None:
