@@ -382,7 +382,10 @@ class MJoin(Operator):
         self.estimates = self.debts.estimates = former[0].estimates
 
     def save(self) -> OperatorState:
-        """The rows that are still needed, the estimates, and how far each input's time has come."""
+        """The rows that are still needed, the estimates, and how far each input's time has come; nothing after the
+        end."""
+        if self.finished:
+            return OperatorState()
         values = {
             "estimates": self.estimates.as_dict(),
             "newest": dict(self.clock.newest),
