@@ -73,16 +73,16 @@ class History:
 
         Partitions commit one after the other, so a batch may come in pieces; `batches` has them added up.
         """
-        manifests = newest_manifests(self.directory)
-        if manifests and not self.manifests and self.most is not None:
-            self.first = max(max(manifest.version for manifest in manifests) + 1 - self.most, 0)
+        changed = newest_manifests(self.directory, self._read_up_to)
+        if changed and not self.manifests and self.most is not None:
+            self.first = max(max(manifest.version for manifest in changed) + 1 - self.most, 0)
         news: dict[int, BatchRecord] = {}
-        if manifests and manifests[0].division and not self._read_up_to:
-            for partition, entry in former_metrics(self.directory, manifests[0].division):
+        if changed and changed[0].division and not self._read_up_to:
+            for partition, entry in former_metrics(self.directory, changed[0].division):
                 if entry["batch"] >= self.first:
                     self.batches.setdefault(entry["batch"], BatchRecord(entry["batch"])).add(entry)
                     self.take(partition, entry)
-        for manifest in manifests:
+        for manifest in changed:
             last = self._read_up_to.get((manifest.division, manifest.partition), self.first - 1)
             for entry in self._entries(manifest, last):
                 number = int(entry["batch"])
@@ -91,7 +91,10 @@ class History:
                     news.setdefault(number, BatchRecord(number)).add(entry)
                     self.take(manifest.partition, entry)
             self._read_up_to[manifest.division, manifest.partition] = max(last, manifest.version)
-        self.manifests = {manifest.partition: manifest for manifest in manifests}
+        newest = max((manifest.division for manifest in (*changed, *self.manifests.values())), default=0)
+        held = {number: one for number, one in self.manifests.items() if one.division == newest}
+        self.manifests = held | {manifest.partition: manifest for manifest in changed}
+        manifests = self.manifests.values()
         if manifests:
             self.ended = frozenset.intersection(*(frozenset(manifest.ended) for manifest in manifests))
             if all(manifest.finished for manifest in manifests):

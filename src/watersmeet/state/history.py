@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from watersmeet.state.directory import StateDir
@@ -15,28 +16,39 @@ from watersmeet.state.store import PartitionStore
 PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")
 
 
-def newest_manifests(directory: StateDir) -> list[Manifest]:
-    """The newest version of each partition; partitions that no batch has reached yet are left out.
+Known = Mapping[tuple[int, int], int]  # division and partition -> a version that has been read
+
+
+def newest_manifests(directory: StateDir, known: Known = MappingProxyType({})) -> list[Manifest]:
+    """The newest version of each partition; partitions that no batch has reached yet are left out, and so are those of
+    which that version is `known`.
 
     If the state has been divided anew, they are those of the newest division of which all partitions have a version.
     """
-    by_division = _by_division(directory)
+    by_division = _newest_versions(directory)
     record = read_join(directory)
     for division, partitions in reversed(list(enumerate(divisions(record)))) if record else ():
-        found = by_division.get(division, [])
-        if len(found) == partitions:
-            return found
-    return by_division[min(by_division)] if by_division else []
+        if len(by_division.get(division, [])) == partitions:
+            return _read(by_division[division], known)
+    return _read(by_division[min(by_division)], known) if by_division else []
 
 
-def _by_division(directory: StateDir) -> dict[int, list[Manifest]]:
-    """The newest version of each partition that has one, by division."""
-    found: dict[int, list[Manifest]] = {}
+def _newest_versions(directory: StateDir) -> dict[int, list[tuple[PartitionStore, int]]]:
+    """The newest version of each partition that has one, by division; no manifest is read."""
+    found: dict[int, list[tuple[PartitionStore, int]]] = {}
     for match in filter(None, map(PART.match, directory.list())):
         store = PartitionStore(directory, int(match[1]), int(match[2] or 0))
         if versions := store.versions():
-            found.setdefault(store.division, []).append(store.manifest(versions[-1]))
+            found.setdefault(store.division, []).append((store, versions[-1]))
     return found
+
+
+def _read(newest: Iterable[tuple[PartitionStore, int]], known: Known = MappingProxyType({})) -> list[Manifest]:
+    return [
+        store.manifest(version)
+        for store, version in newest
+        if version > known.get((store.division, store.partition), -1)
+    ]
 
 
 def former_metrics(directory: StateDir, division: int) -> list[tuple[int, dict[str, Any]]]:
@@ -44,7 +56,7 @@ def former_metrics(directory: StateDir, division: int) -> list[tuple[int, dict[s
 
     A batch that was the last of a division and was repeated in the next one counts there.
     """
-    by_division = _by_division(directory)
+    by_division = {division: _read(newest) for division, newest in _newest_versions(directory).items()}
     found: list[tuple[int, dict[str, Any]]] = []
     until: int | None = None
     for number in sorted(by_division, reverse=True):
