@@ -229,7 +229,7 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     assert text.endswith("found parameter 'window'. Did you mean 'within'?")
     text, option = message(OptionError, joined([left, right], right))
     assert text.startswith(
-        "join: expected all inputs in one list as left, and no right input, found a list of 2 and right="
+        "join: expected all inputs in one list as left, and no right input, found left = a list of 2 and right="
     )
     text, option = message(PlanError, joined(wm.master("x"), right))
     assert text.startswith("join: expected the stream as left input, and the table as right one, found a table as left")
