@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +52,19 @@ SHAPES = {
 }
 
 
-every_type = pytest.mark.parametrize("keys", [keys for keys in ALL_KEYS if keys is not INTEGERS], ids=str)
+def dealt(name: str, values: Sequence[object]) -> pytest.MarkDecorator:
+    """All values for the first case of each operator, and two for every other case, in turn; the soak profile gives all
+    values to all."""
+    first: dict[str, Case] = {}
+    for case in LEADING:
+        first.setdefault(case.operator, case)
+    pairs: list[tuple[Case, object]] = []
+    for at, case in enumerate(LEADING):
+        every = SOAK or first[case.operator] is case
+        pairs += [(case, one) for one in (values if every else [values[(2 * at + i) % len(values)] for i in (0, 1)])]
+    return pytest.mark.parametrize(("case", name), pairs, ids=str)
+
+
 hard_types = st.sampled_from([INTEGERS, STRINGS, COMPOSITE, FLOATS])
 
 
@@ -91,16 +104,14 @@ def test_every_row_at_the_earliest_moment(case: Case, seed: int, batch_rows: int
     assert run_in_memory(case.plan(), script).per_batch == case.expected_by_batch(script)
 
 
-@every_case
-@pytest.mark.parametrize("shape", SHAPES)
+@dealt("shape", list(SHAPES))
 def test_exactly_once_for_awkward_keys(case: Case, shape: str) -> None:
     for seed in range(3):
         script = case.random_script(seed, **SHAPES[shape])
         assert run_in_memory(case.plan(), script).rows == case.expected(script)
 
 
-@every_case
-@every_type
+@dealt("keys", [keys for keys in ALL_KEYS if keys is not INTEGERS])
 def test_exactly_once_for_every_type_of_key(case: Case, keys: Keys) -> None:
     case = case.with_keys(keys)
     script = case.random_script(3, batch_rows=9, idle_share=0.1)

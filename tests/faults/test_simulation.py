@@ -1,4 +1,4 @@
-"""2,000 seeded schedules of deaths, zombies, repeats and restarts for every operator; `make soak` plays more."""
+"""500 seeded schedules of deaths, zombies, repeats and restarts for every operator; `make soak` plays more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from watersmeet.join.join_type import JOIN_TYPES, MATCHED
 from watersmeet.plan.metrics import FAMILIES
 from watersmeet.state.store import PartitionStore
 
-SEEDS = 2000
+SEEDS = 500
 STORE_SEEDS = 50
 BLOCK = 250  # seeds per test: small enough for all cores to share the work
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.object_store.server import ACCESS_KEY, SECRET_KEY, Server
@@ -14,7 +15,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.description import Description, record_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join
-from watersmeet.storage.access import remember
+from watersmeet.storage.access import access_to, remember
 from watersmeet.testing.arrivals import make_plan, random_script
 from watersmeet.testing.harness import run_stored
 
@@ -107,3 +108,27 @@ def test_why_reads_a_store(tmp_path: Path, server: Server, monkeypatch: pytest.M
     result = runner.invoke(app, ["why", place, "--key", "5", "--input", "left"])
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [reason.sentence for reason in found]
+
+
+def test_a_pipeline_says_where_hosts_keep_what_they_have_fetched(
+    spark: SparkSession, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("S3_SECRET", SECRET_KEY)
+    for side in "ab":
+        spark.createDataFrame([(1, 2), (3, 4)], f"k long, {side} long").write.parquet(str(tmp_path / "data" / side))
+    file = pipeline(tmp_path, server)
+    file.write_text(file.read_text().replace("/checked/", "/cached/") + f"cache: 10 MB\ncache_dir: {tmp_path}/kept\n")
+    result = runner.invoke(app, ["run", str(file)])
+    assert result.exit_code == 0, result.output
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 2
+    assert access_to("s3://lake/cached/state").cache == 10_000_000
+    assert any(path.is_file() for path in (tmp_path / "kept").rglob("*"))
+
+
+def test_a_state_that_is_used_directly_has_no_cache(tmp_path: Path, server: Server) -> None:
+    file = pipeline(tmp_path, server)
+    text = file.read_text().replace("state_dir: s3://lake/checked/state", "cache: 10 MB").split("conf:")[0]
+    file.write_text(text)
+    result = runner.invoke(app, ["check", "--no-spark", str(file)])
+    assert result.exit_code == 2
+    assert ":8: cache: only for state in an object store: " in result.stderr

@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+
+
+def diagonal(many: Sequence[str], few: Sequence[str], times: int = 1) -> list[tuple[str, str]]:
+    """Pairs in which each of `many` comes `times` times and each of `few` about equally often. The whole product is in
+    the conformance suite; here it would take a query each.
+
+    >>> diagonal(["a", "b", "c"], ["x", "y"])
+    [('a', 'x'), ('b', 'y'), ('c', 'x')]
+    """
+    return [(one, few[(at + turn) % len(few)]) for turn in range(times) for at, one in enumerate(many)]
 
 
 class Feed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.feed import Feed, rows, run
+from tests.spark.feed import Feed, diagonal, rows, run
 
 import watersmeet as wm
 from watersmeet.errors import OptionError
@@ -59,8 +59,7 @@ class Streams:
 
 
 @pytest.mark.filterwarnings("ignore:window_join. nothing bounds:UserWarning")
-@pytest.mark.parametrize("how", TYPES)
-@pytest.mark.parametrize("name", INTERVALS)
+@pytest.mark.parametrize(("how", "name"), diagonal(TYPES, list(INTERVALS)))
 def test_the_answer_of_the_batch_join(spark: SparkSession, tmp_path: Path, name: str, how: str) -> None:
     interval, condition = INTERVALS[name]
     streams = Streams(spark, tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.feed import Feed, rows, run
+from tests.spark.feed import Feed, diagonal, rows, run
 from tests.spark.test_join_types import FAMILIES, KEYS, TYPES, Streams, shape
 
 import watersmeet as wm
@@ -32,8 +32,7 @@ def batch_join(left: DataFrame, right: DataFrame, safe: list[str], how: str) -> 
     return joined.select(*(chosen(name).alias(name) for name in KEYS), "a.a", "a.at", "b.b", "b.seen")
 
 
-@pytest.mark.parametrize("how", TYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("how", "family"), diagonal(TYPES, list(FAMILIES)))
 def test_each_type_in_each_family(spark: SparkSession, tmp_path: Path, family: str, how: str) -> None:
     safe: Any = True if how in ("inner", "full") else ["J"]
     streams = Streams(spark, tmp_path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.feed import Feed, rows, run
+from tests.spark.feed import Feed, diagonal, rows, run
 from tests.spark.test_join_types import FAMILIES, KEYS, TYPES, Streams
 
 import watersmeet as wm
@@ -26,8 +26,7 @@ from watersmeet.spark.conditions import Where
 from watersmeet.spark.schema import Source, arrow_type, common_key_types
 
 
-@pytest.mark.parametrize("how", TYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("how", "family"), diagonal(TYPES, list(FAMILIES)))
 def test_each_type_in_each_family(spark: SparkSession, tmp_path: Path, family: str, how: str) -> None:
     """The right input's columns are in no output of a semi or anti join, and travel all the same."""
     streams = Streams(spark, tmp_path)

@@ -59,6 +59,7 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
                     loaded.resolve,
                     rehearsal=rehearsal is not None,
                     real_state=loaded.state_dir,
+                    cache=loaded.cache,
                 )
             )
     if joined is not None and parts.result is not None:

@@ -82,6 +82,12 @@ class LoadedPipeline:
         given = self.pipeline.checkpoint
         return self.resolve(given) if given else self._work("checkpoint")
 
+    @property
+    def cache(self) -> dict[str, Any]:
+        """What the file says of the cache on the hosts' disks, as the functions take it."""
+        given = {"cache": self.pipeline.cache, "cache_dir": self.pipeline.cache_dir}
+        return {name: value for name, value in given.items() if value is not None}
+
     def problem(self, message: str, path: Path) -> Problem:
         """A problem at a place of the pipeline."""
         text = self.secrets.redact(message)

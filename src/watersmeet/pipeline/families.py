@@ -139,8 +139,8 @@ class MultiwayWiring(PartitionedWiring):
             {name: site.frames[name] for name in self.inputs},
             on=self.on,
             time=self.time,
-            state_dir=site.state_dir,
             partitions=self.partitions,
+            **site.state,
             **options,
         )
 
@@ -227,9 +227,9 @@ class SemiStreamWiring(Wiring):
             self._empty(site, master) if site.rehearsal else master,
             on=python_keys(self.on),
             how=self.how,
-            state_dir=site.state_dir,
             idle=self.idle,
             partitions=self.partitions,
+            **site.state,
             **options,
         )
 

@@ -27,7 +27,7 @@ from watersmeet.pipeline.lag import FILE_FORMATS
 from watersmeet.pipeline.problems import nearest
 from watersmeet.pipeline.secrets import ConnectorOptions
 from watersmeet.pipeline.wiring import Wiring
-from watersmeet.plan.options import Duration
+from watersmeet.plan.options import Duration, Size
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _PACKAGE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+\Z")
@@ -192,6 +192,12 @@ class Pipeline(Config):
         description="Where state and checkpoint are kept, under the pipeline's name; relative to the file.",
     )
     state_dir: str | None = Field(default=None, description="The join's state, if not under work_dir.")
+    cache: Size | None = Field(
+        default=None, description="Of state in an object store: bytes that each host may keep on its disk."
+    )
+    cache_dir: str | None = Field(
+        default=None, description="Where hosts keep them; by default a folder in `spark.local.dir`."
+    )
     checkpoint: str | None = Field(default=None, description="Spark's checkpoint, if not under work_dir.")
     master: str | None = Field(
         default=None, description="The Spark master; `local[*]` if neither this nor --master is given."

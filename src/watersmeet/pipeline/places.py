@@ -24,7 +24,10 @@ def place_problems(loaded: LoadedPipeline) -> list[Problem]:
     if "work_dir" in {place for (place,) in places}:
         places["work_dir",] = loaded.resolve(pipeline.work_dir)
     found: list[tuple[str | None, Place]] = [(_reason(path), place) for place, path in places.items()]
-    if not is_local(loaded.state_dir) and not any(reason for reason, _ in found):
+    if is_local(loaded.state_dir):
+        what = f"only for state in an object store: {loaded.state_dir} is used directly. Leave it out"
+        found += [(what, (name,)) for name in loaded.cache]
+    elif not any(reason for reason, _ in found):
         found.append((storage_problem(loaded.state_dir), ("state_dir" if pipeline.state_dir else "work_dir",)))
     if sink is not None and sink.path and sink.format in FILE_FORMATS:
         found.append((_reason(loaded.resolve(sink.path)), ("sink", "path")))

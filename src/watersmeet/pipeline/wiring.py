@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +31,12 @@ class Site:
     resolve: Callable[[str], str]
     rehearsal: bool = False
     real_state: str = ""
+    cache: Mapping[str, Any] = field(default_factory=dict)  # `cache` and `cache_dir`, where the file has them
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where the join keeps its state, as the functions take it. A rehearsal has no cache."""
+        return {"state_dir": self.state_dir, **({} if self.rehearsal else self.cache)}
 
     @property
     def home(self) -> str:
@@ -134,8 +140,8 @@ class BinaryWiring(PartitionedWiring):
             how=self.how,
             nulls_match=self.nulls_match,
             where=self.where,
-            state_dir=site.state_dir,
             partitions=self.partitions,
+            **site.state,
             **options,
         )
 
