@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
@@ -61,6 +62,7 @@ class Snapshot:
             "place": join.directory.uri,
             "partitions": join.record["partitions"],
             "options": {**identity["options"], **join.tuning},
+            "choices": [asdict(choice) for choice in join.choices],
             "status": self.status,
             "phase": self.live.get("phase"),
             "now": self.now,

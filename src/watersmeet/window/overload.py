@@ -162,7 +162,8 @@ class Overload:
             budgets = self._budgets((sizes[0], sizes[1]), (rates[0], rates[1]), memory * cut)
             for name, size, budget in zip(self.names, sizes, budgets, strict=True):
                 if size > budget:
-                    self._cut(stores[name], budget / size)
+                    rows = self._cut(stores[name], budget / size)
+                    metrics.event("shrink", input=name, rows=rows, bytes=int(size), budget=int(budget))
 
     def _side(self, name: str) -> str:
         return "left" if name == self.names[0] else "right"
@@ -177,13 +178,16 @@ class Overload:
         right = min(sizes[1], memory - left)
         return min(sizes[0], memory - right), right
 
-    def _cut(self, store: RowStore, share: float) -> None:
+    def _cut(self, store: RowStore, share: float) -> int:
+        """Keep the newest rows, so large a share; returns how many have left."""
         before = store.resident_rows
         time = newest(store, int(before * share))
         if time is not None:
             store.remove(Before(time), "shrunk")
             store.settle(tight=True)
-        self._add(f"shrunk.{store.name}", before - store.resident_rows)
+        gone = before - store.resident_rows
+        self._add(f"shrunk.{store.name}", gone)
+        return gone
 
     def _report_windows(
         self,
