@@ -266,7 +266,10 @@ EVENTS: dict[str, EventKind] = {
             ("input", "bucket", "expected", "cost", "pages", "results"), (P,),
         ),
         EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
-        EventKind("shed", "rows were shed", ("service_rate", "rates", "regulated", "strategy"), (W,)),
+        EventKind(
+            "shed", "rows were shed",
+            ("service_rate", "rates", "regulated", "strategy", "expected_results_lost"), (W,),
+        ),
         EventKind(
             "shrink", "a window was shortened, until its rows fit into their part of the memory",
             ("input", "rows", "bytes", "budget"), (W,),

@@ -89,7 +89,10 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "algorithm": _algorithm,
     "choice": lambda e: f"{str(e['what']).replace('_', ' ').capitalize()}: {e['value']}, because {e['why']}",
     "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {number(e['rows_spilled_again'])} rows stay on disk",
-    "shed": lambda e: f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second",
+    "shed": lambda e: (
+        f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second; about "
+        f"{number(round(e['expected_results_lost']))} results are lost"
+    ),
     "shrink": lambda e: (
         f"The window of {e['input']} shortened by {number(e['rows'])} rows: it had {number(e['bytes'])} bytes, and "
         f"{number(e['budget'])} fit"

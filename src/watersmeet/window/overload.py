@@ -74,9 +74,10 @@ class Overload:
             if limit < rate:
                 rows = arrived[name]
                 let_in[name] = rows.select(kept(rows.content, batch, limit / rate))
-        self._account(arrived, let_in, (left, right), allowed, interval, metrics, keys)
+        lost = self._account(arrived, let_in, (left, right), allowed, interval, metrics, keys)
         metrics.event(
             "shed",
+            expected_results_lost=lost,
             service_rate=service_rate,
             rates=[left, right],
             regulated=list(allowed),
@@ -107,7 +108,8 @@ class Overload:
         interval: float,
         metrics: Metrics,
         keys: Mapping[str, float],
-    ) -> None:
+    ) -> float:
+        """Count what is dropped; returns how many results that costs, estimated."""
         for name in self.names:
             offered, dropped = len(arrived[name]), len(arrived[name]) - len(let_in[name])
             metrics.gauge(f"shed_share.{name}", dropped / offered if offered else 0.0)
@@ -120,6 +122,7 @@ class Overload:
         metrics.gauge("expected_loss_share.shed", share)
         metrics.count("expected_results_lost", lost)
         self._add("expected_results_lost", lost)
+        return lost
 
     def _add(self, name: str, amount: float) -> None:
         self.account[name] = self.account.get(name, 0) + amount

@@ -70,6 +70,15 @@ def test_only_the_newest_batches_of_a_long_run_are_read(tmp_path: Path) -> None:
     assert reader.rows["left"] == 10
 
 
+def test_how_long_rows_wait_that_may_be_unmatched(tmp_path: Path) -> None:
+    batches = [{"left": rows_of([n]), "right": rows_of([n % 2])} for n in range(6)]
+    plan = make_plan("symmetric")
+    assert "held" not in document(run_join(tmp_path / "inner", plan, batches))["delay"]
+    shown = document(run_join(tmp_path / "left", replace(plan, how="left"), batches, every=2.0, ends_ago=1.0))
+    assert list(shown["delay"]["held"]) == ["orders"]
+    assert 11 <= shown["delay"]["held"]["orders"] < 60, "the first row came five batches and a second ago"
+
+
 def test_what_was_chosen_and_why(tmp_path: Path) -> None:
     folder = healthy(tmp_path / "join")
     assert document(folder)["choices"] == [], "a join of which nothing is known"

@@ -48,6 +48,7 @@ function delayTile(join) {
       el("li", {}, el("span", {}, "usual"), el("b", {}, duration(delay.median))),
       el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
       waits && waits.p95 !== null ? el("li", {}, el("span", {}, "rows wait, p95"), el("b", {}, plural(waits.p95, "batch"))) : null,
+      Object.entries(delay.held ?? {}).map(([name, held]) => el("li", {}, el("span", {}, `oldest row of ${name}`), el("b", {}, figure(`held_for.${name}`, held, duration(held))))),
       waiting ? el("li", {}, el("span", {}, "rows waiting"), el("b", {}, number(waiting))) : null));
 }
 
