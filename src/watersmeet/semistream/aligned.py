@@ -6,7 +6,8 @@ Protocol      1 a row whose hash is cached is answered completely, also with "no
               2 any other waits for its chunk;
               3 reading a chunk joins and finishes all that wait for it;
               4 in the same step each key that waited is judged: admitted if the bytes it keeps waiting cost more
-                than its master rows would. A key is never cached and waiting at once.
+                than its master rows would. A key is never cached and waiting at once. With `max_delay=1` only keys
+                of chunks that few rows ask for are judged: the cache can save nothing but the reading of a chunk.
 Which chunks  those whose oldest row must be finished now, then those with most waiting rows, as many as it takes to get
               round in `max_delay` batches; none that nobody waits for.
 Cost          per batch: the batch is written once and taken up once; per chunk read, a binary search per waiting row.
