@@ -98,7 +98,7 @@ def _state_dirs(query: Any) -> list[str]:
         time.sleep(0.1)
     sources = progress["sources"] if progress is not None else []
     found = (_MARKERS.match(str(source["description"])) for source in sources)
-    places = [os.path.normpath(match[1]) for match in found if match] or places_of(_plan(query))
+    places = [os.path.normpath(match[1]) for match in found if match] or places_of(printed_plan(query))
     if not places:
         raise OptionError(
             WHO,
@@ -110,7 +110,7 @@ def _state_dirs(query: Any) -> list[str]:
     return places
 
 
-def _plan(query: Any) -> str:
+def printed_plan(query: Any) -> str:
     """What Spark prints of a query's plan."""
     printed = io.StringIO()
     with redirect_stdout(printed):
