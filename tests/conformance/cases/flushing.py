@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle, product
+from itertools import cycle, islice, product
 
 from tests.conformance.cases import combined, punctuated, window
 from watersmeet.join.flush_policies import FLUSHES
@@ -39,17 +39,22 @@ def made(windowed: bool, promises: str, policy: str, flush: str, how: str) -> Ca
     else:
         case = punctuated.case(f"{how}, {name}", *said[0], script=said[2], **tuning)
         case = replace(case, how=how, oracle=lambda script: whole(script, how))
-    # One case of each kind gets every check of the suite.
-    leading = (policy, flush, promises) in {("rpj", "optimal", "none"), ("hmj", "adaptive", "punctuations")}
+    # One case of each kind of join gets every check of the suite.
+    leading = how == "inner" and (policy, flush) in {("rpj", "optimal"), ("hmj", "adaptive")}
     return replace(case, variation=not leading)
 
 
 def cases() -> Iterator[Case]:
+    """Every way of every policy with windows alone, and with two of the other combinations in turns."""
     types = cycle(JOIN_TYPES)
-    ways = [(policy, flush) for policy, flushes in FLUSHES.items() for flush in flushes]
-    for (policy, flush), promises in product(ways, PROMISES):
-        for windowed in (True, False) if promises != "none" else (True,):
-            yield made(windowed, promises, policy, flush, next(types))
+    others = cycle(product((True, False), [name for name in PROMISES if name != "none"]))
+    for policy, flushes in FLUSHES.items():
+        for flush in flushes:
+            yield made(True, "none", policy, flush, next(types))
+            for windowed, promises in islice(others, 2):
+                yield made(windowed, promises, policy, flush, next(types))
+    yield made(True, "punctuations", "rpj", "optimal", "inner")
+    yield made(False, "punctuations", "hmj", "adaptive", "inner")
 
 
 CASES = list(cases())
