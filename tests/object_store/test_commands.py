@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +21,8 @@ from watersmeet.state.identity import register_join
 from watersmeet.storage.access import access_to, remember
 from watersmeet.testing.arrivals import make_plan, random_script
 from watersmeet.testing.harness import run_stored
+from watersmeet.view.board import Board
+from watersmeet.view.server import PageServer
 
 PIPELINE = """\
 name: stored
@@ -132,3 +137,38 @@ def test_a_state_that_is_used_directly_has_no_cache(tmp_path: Path, server: Serv
     result = runner.invoke(app, ["check", "--no-spark", str(file)])
     assert result.exit_code == 2
     assert ":8: cache: only for state in an object store: " in result.stderr
+
+
+def test_the_page_and_the_report_read_a_store(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ENDPOINT_URL", server.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", SECRET_KEY)):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    place = "s3://lake/shown/state"
+    remember(place, cache_dir=str(tmp_path))
+    directory, plan = StateDir(place), make_plan("symmetric")
+    register_join("test", directory, plan)
+    record_inputs(directory, Description.plain(plan))
+    script = random_script(3, batches=8, keys=12, null_share=0, end=False)
+    results = run_stored(plan, script[:6], directory).rows.total()
+    board = Board.of([place])
+    (shown,) = board.joins.values()
+    before = server.counts()
+    document = shown.document()
+    assert (document["name"], document["place"]) == ("shown", directory.uri)
+    assert (document["newest_batch"], document["results"]["rows"]) == (5, results)
+    assert sum(document["series"]["results"]) == results
+    assert shown.why("5")["rows"], "rows of the key are held, and each has its reason"
+    assert (server.counts() - before)["PUT"] == 0, "looking writes nothing"
+    before = server.counts()
+    shown.document()
+    assert server.counts() == before, "however many look: a store is asked every few seconds"
+    shown._read_at = -math.inf
+    assert shown.refresh() == 5
+    assert (server.counts() - before).total() <= 3, "nothing is new: a listing tells"
+    with PageServer(board) as page, urlopen(f"{page.url}api/joins/shown") as answer:
+        assert json.load(answer)["results"]["rows"] == results
+    file = tmp_path / "report.html"
+    result = runner.invoke(app, ["report", place, "-o", str(file)])
+    assert result.exit_code == 0, result.output
+    text = file.read_text(encoding="utf-8")
+    assert f'"rows":{results}' in text
+    assert SECRET_KEY not in text

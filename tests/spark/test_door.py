@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -64,7 +65,7 @@ SAID: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "nothing": ({}, "progressive", {}),
     "memory": ({"memory": "256 KB", "page_rows": 16}, "progressive", {"memory": "256 KB", "page_rows": 16}),
     "window": (
-        {"within": ("1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
+        {"within": ("-1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
         "window",
         {"window": ("1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
     ),
@@ -145,6 +146,93 @@ def test_promises_of_every_sort(trial: Trial) -> None:
     assert "over" not in joined.columns
 
 
+def test_orders_and_their_payments(spark: SparkSession, tmp_path: Path) -> None:
+    """A window, a constraint, punctuations and a budget in one join: a payment up to 30 minutes after its order."""
+    orders = Feed(spark, tmp_path / "o", "order_id long, ordered_at timestamp")
+    payments = Feed(spark, tmp_path / "p", "order_id long, paid_at timestamp, closed boolean")
+    minutes = {1: 30, 2: 31, 3: -1, 4: 0, 6: 10}  # after the order; order 5 is closed, and order 7 has none
+    orders.send(*({"order_id": number, "ordered_at": START} for number in range(1, 8)))
+    paid = [{"order_id": n, "paid_at": START + timedelta(minutes=late), "closed": False} for n, late in minutes.items()]
+    payments.send(*paid, {"order_id": 5, "closed": True})
+    joined = wm.join(
+        orders.stream,
+        payments.stream,
+        on="order_id",
+        how="left",
+        state_dir=tmp_path / "state",
+        within=("0 s", "30 min"),
+        time=("ordered_at", "paid_at"),
+        unique="left",
+        ends={"right": wm.PunctuationRows("closed")},
+        memory="256 MB",
+        partitions=1,
+    )
+    run(joined, tmp_path)
+    found = spark.read.schema(joined.schema).parquet(str(tmp_path / "out"))
+    near = {number for number, late in minutes.items() if 0 <= late <= 30}
+    expected = {(n, START, START + timedelta(minutes=minutes[n])) for n in near}
+    # The newest payment is more than 30 minutes and the lateness after all orders: nothing can come for them any more.
+    assert set(rows(found)) == expected | {(n, START, None) for n in (2, 3, 5, 7)}
+    assert "if the time of right less that of left is between 0 s and 30 min" in str(wm.explain(joined))
+    events = [
+        json.loads(event) for row in wm.read_metrics(spark, tmp_path / "state").collect() for event in row["events"]
+    ]
+    told = [(one["what"], one["value"]) for one in events if one["kind"] == "choice"]
+    assert told == [("join", "window"), ("policy", "soonest")]
+    assert [one["why"] for one in events if one["kind"] == "choice"] == [one.why for one in wm.explain(joined).choices]
+
+
+@pytest.mark.parametrize("how", ["left", "left_semi"])
+def test_a_condition_with_a_table(trial: Trial, how: str) -> None:
+    table = trial.right.batch.select("k", "b", (F.col("k") * 2).alias("most"), F.lit(1).alias("c"))
+    wm.prepare_master(table, "k", trial.folder / "master", partitions=2)
+    condition = "stream.a <= master.most and master.b <> 'b1'"
+    joined = wm.join(
+        trial.left.stream.select("k", "a"), wm.master(trial.folder / "master"), "k", how, state_dir=trial.state,
+        where=condition, max_delay=1,
+    )  # fmt: skip
+    run(joined, trial.folder)
+    found = trial.spark.read.schema(joined.schema).parquet(str(trial.folder / "out"))
+    left, right = trial.left.batch.select("k", "a").alias("stream"), table.alias("master")
+    pairs = left.join(right, F.expr(f"stream.k = master.k and {condition}"), how)
+    both = ["stream.k", "a", "b", "most", "c"] if how in ("inner", "left") else ["stream.k", "a"]
+    assert rows(found) == rows(pairs.select(*both))
+    assert f"where {condition}" in str(wm.explain(joined))
+
+
+def test_a_condition_and_nulls_that_match_in_a_list_of_streams(trial: Trial) -> None:
+    left = trial.left.stream.selectExpr("nullif(k, 3) as k", "a")
+    right = trial.right.stream.selectExpr("nullif(k, 3) as k", "b")
+    third = trial.left.stream.selectExpr("nullif(k, 3) as k", "a * 2 as c")
+    joined = wm.join(
+        {"one": left, "two": right, "three": third}, on="k", state_dir=trial.state, nulls_match=True,
+        where="one.a < three.c and two.b <> 'b0'",
+    )  # fmt: skip
+    run(joined, trial.folder)
+    found = trial.spark.read.schema(joined.schema).parquet(str(trial.folder / "out"))
+    one, two = (feed.batch.selectExpr("nullif(k, 3) as k", *rest) for feed, *rest in (
+        (trial.left, "a", "a * 2 as c"), (trial.right, "b"),
+    ))  # fmt: skip
+    wanted = (
+        one.alias("one")
+        .join(two.alias("two"), F.expr("one.k <=> two.k"))
+        .join(one.alias("three"), F.expr("one.k <=> three.k and one.a < three.c and two.b <> 'b0'"))
+        .select("one.k", "one.a", "two.b", "three.c")
+    )
+    assert rows(found) == rows(wanted)
+    assert any(row[0] is None for row in rows(found))
+
+
+def test_conditions_that_cannot_be(trial: Trial) -> None:
+    left, right = trial.inputs
+    with pytest.raises(OptionError, match="A master table is prepared without the rows that have a null key"):
+        wm.join(left, trial.right.batch, "k", state_dir=trial.state, nulls_match=True)
+    with pytest.raises(OptionError, match="Which combinations lack an optional input would depend on the condition"):
+        wm.join({"a": left, "b": right}, on="k", state_dir=trial.state, optional=["b"], where="a.a < 3")
+    with pytest.raises(OptionError, match=r"several inputs have a column 'k'.*Write a\.name or b\.name"):
+        wm.join({"a": left, "b": right, "c": right}, on="k", state_dir=trial.state, where="k < 3")
+
+
 def test_a_table_as_right_input(trial: Trial) -> None:
     table = trial.right.batch.select("k", "b")
     wm.prepare_master(table, "k", trial.folder / "master", partitions=2)
@@ -165,7 +253,7 @@ def test_a_table_as_right_input(trial: Trial) -> None:
 def test_a_table_in_order_of_arrival_needs_another_policy(trial: Trial) -> None:
     wm.prepare_master(trial.right.batch.select("k", "b"), "k", trial.folder / "master", layout="arrival")
     joined = wm.join(trial.left.stream, wm.master(trial.folder / "master"), "k", state_dir=trial.state)
-    assert told(joined).options["policy"] == "ssbj"
+    assert told(joined).options["policy"] == "mesh"
 
 
 def test_a_batch_data_frame_is_a_table(trial: Trial) -> None:
@@ -219,6 +307,12 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     assert text.startswith("join, window_join: expected a valid value for window")
     assert text.endswith("(window_join calls it window, here it is within.)")
     assert option == "within"
+    text, option = message(OptionError, joined(left, right, within=("30 min", "0 s")))
+    assert text == (
+        "join: expected within = (low, high), the least and the greatest right time less left time, found ('30 min', "
+        "'0 s'): the interval ends before it begins. Write ('0 s', '30 min') for right rows up to 30 minutes after "
+        "their left rows, '30 min' for either way, or wm.between(...) for any interval."
+    )
     text, option = message(OptionError, joined(left, right, unique="middle"))
     assert text == (
         "join: expected unique = 'left', 'right' or both in a list, found 'middle'. Name the input, not the DataFrame."
@@ -251,7 +345,7 @@ def test_state_of_another_choice_is_refused(trial: Trial) -> None:
 
 def test_explain_before_it_starts_and_after_it_has_run(trial: Trial) -> None:
     joined = wm.join(
-        *trial.inputs, "k", "left", state_dir=trial.state, within=("10 min", "0 s"), time=("at", "bt"), lateness="0 s"
+        *trial.inputs, "k", "left", state_dir=trial.state, within=("0 s", "10 min"), time=("at", "bt"), lateness="0 s"
     )
     before = wm.explain(joined, rates={"left": 2, "right": 1})
     assert before.observed is None

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from tests.spark.feed import Feed
 
 import watersmeet as wm
+from watersmeet.spark.explaining import places_of
+from watersmeet.view.embed import printed_plan
 
 
 def test_a_query_leads_to_the_page_of_its_join(spark: SparkSession, tmp_path: Path) -> None:
@@ -26,6 +28,8 @@ def test_a_query_leads_to_the_page_of_its_join(spark: SparkSession, tmp_path: Pa
         running.processAllAvailable()
         with wm.ui(running) as page, urllib.request.urlopen(f"{page.url}api/joins/state%20of%20a%20join") as answer:
             shown = json.load(answer)
+        # Where there are no files of markers (state in an object store), it is found by its name in the plan.
+        assert places_of(printed_plan(running)) == [str(tmp_path / "state of a join")]
     finally:
         running.stop()
     metrics = wm.read_metrics(spark, str(tmp_path / "state of a join")).collect()

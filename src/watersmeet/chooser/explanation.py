@@ -13,6 +13,7 @@ from rich import filesize
 
 from watersmeet.chooser.bounds import ASSUMED_RATE, Bound, bounds
 from watersmeet.chooser.decide import Choice, listed
+from watersmeet.chooser.matching import matching
 from watersmeet.chooser.observed import Observed, observe
 from watersmeet.chooser.story import Story
 from watersmeet.chooser.unmatched import unmatched
@@ -35,7 +36,7 @@ class Explanation:
     @property
     def choices(self) -> tuple[Choice, ...]:
         """What was chosen, with the reasons."""
-        return self.story.choices or (Choice("join", self.story.family, f"{self.story.who} was called"),)
+        return self.story.reasons
 
     @property
     def bounds(self) -> list[Bound]:
@@ -60,6 +61,7 @@ class Explanation:
         names = listed([side.label for side in story.inputs] + (["a table"] if story.table else []))
         yield f"{story.family} join of {names} on {story.on}, how={story.how!r}, {story.partitions} partitions"
         yield from _section("chosen", (f"{one.what}: {one.value}, because {one.why}" for one in self.choices))
+        yield from _section("rows match", matching(story))
         yield from _section(f"rows are held ({self.origin})", (f"{one.input}: {one.text}" for one in self.bounds))
         yield from (f"  warning: {text}" for text in self.warnings)
         yield from _section("unmatched rows are emitted", self.unmatched)

@@ -6,7 +6,7 @@ A story is kept beside the state, in `explain.json`. It decides nothing: a join 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from watersmeet.chooser.decide import Choice
@@ -14,6 +14,7 @@ from watersmeet.plan.metrics import FAMILIES
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal
 
 STORY_FILE = "explain.json"
+_LATER = ("where", "nulls_match")  # that older releases did not record
 
 # The family of each operator, as functions, pipelines and documentation name it.
 FAMILY = {operator: name.replace("_", "-") for name, operators in FAMILIES.items() for operator in operators}
@@ -48,6 +49,13 @@ class Story:
     partitions: int
     choices: tuple[Choice, ...] = ()
     table: Mapping[str, Any] = field(default_factory=dict)  # rows, nbytes, chunk_rows and layout of a master table
+    where: str = ""  # the condition on pairs of rows with equal keys
+    nulls_match: tuple[str, ...] = ()  # the key columns in which a null matches a null
+
+    @property
+    def reasons(self) -> tuple[Choice, ...]:
+        """What was chosen, with the reasons; that its function was called, if nothing was."""
+        return self.choices or (Choice("join", self.family, f"{self.who} was called"),)
 
     @property
     def family(self) -> str:
@@ -83,12 +91,13 @@ def recorded_story(directory: StateDir) -> Story | None:
     body = unseal(directory.read(STORY_FILE), where)
     check_fields(body, where, "story")
     raw = body["story"]
-    check_fields(raw, where, *Story.__dataclass_fields__)
+    check_fields(raw, where, *(one.name for one in fields(Story) if one.name not in _LATER))
     return Story(
         **{
             **raw,
             "inputs": tuple(Side(**side) for side in raw["inputs"]),
             "choices": chosen(raw["choices"]),
+            "nulls_match": tuple(raw.get("nulls_match", ())),
         }
     )
 

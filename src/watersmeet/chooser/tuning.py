@@ -18,21 +18,39 @@ CHUNKS_PER_BATCH = 10
 LONGEST_DELAY = int(SemiStreamOptions.model_fields["max_delay"].default)
 
 _AT_RUN_TIME = {
-    "progressive": Choice(
-        "policy",
-        "rpj",
-        "rows that are least likely to match, by the rates of both inputs, leave memory first",
+    "progressive": (
+        Choice(
+            "policy",
+            "rpj",
+            "rows that are least likely to match, by the rates of both inputs, leave memory first",
+        ),
     ),
-    "window": Choice(
-        "algorithm",
-        "auto",
-        "each window is kept by hash or scanned, whichever this machine was measured to do faster; decided again after "
-        "every micro-batch",
+    "window": (
+        Choice(
+            "algorithm",
+            "auto",
+            "each window is kept by hash or scanned, whichever this machine was measured to do faster; decided again "
+            "after every micro-batch",
+        ),
+        Choice(
+            "policy",
+            "soonest",
+            "rows that expire soonest will be probed the fewest times, and leave memory first",
+        ),
     ),
-    "multiway": Choice(
-        "driver",
-        "output_size",
-        "the input that is expected to give the most results goes first, by the selectivities seen so far",
+    "multiway": (
+        Choice(
+            "driver",
+            "output_size",
+            "the input that is expected to give the most results goes first, by the selectivities seen so far",
+        ),
+    ),
+    "punctuated": (
+        Choice(
+            "policy",
+            "largest",
+            "the largest parts of both inputs leave memory first: few flushes, and few promises reach what is on disk",
+        ),
     ),
 }
 
@@ -53,17 +71,18 @@ def choices(
     """
     if family == "semi-stream":
         yield from _semi_stream(given, table, earlier or {})
-    elif family in _AT_RUN_TIME and _is_open(family, given):
-        usual = _AT_RUN_TIME[family]
-        is_given = usual.what in given
-        yield Choice(usual.what, str(given[usual.what]), "it was given") if is_given else usual
+    for usual in _AT_RUN_TIME.get(family, ()):
+        if _is_open(usual.what, given):
+            is_given = usual.what in given
+            yield Choice(usual.what, str(given[usual.what]), "it was given") if is_given else usual
 
 
-def _is_open(family: str, given: Mapping[str, Any]) -> bool:
-    """Without a budget no row leaves memory; rows with promises are looked up by key, and so always kept by hash."""
-    if family == "window":
-        return not given.keys() & {"constraints", "punctuations"}
-    return family != "progressive" or "memory" in given
+def _is_open(what: str, given: Mapping[str, Any]) -> bool:
+    """Without a budget no row leaves memory; rows with promises are looked up by key and those under a policy flushed
+    by it, so that they are always kept by hash."""
+    if what == "algorithm":
+        return not given.keys() & {"constraints", "punctuations"} and given.get("policy", "soonest") == "soonest"
+    return what != "policy" or ("memory" in given and given.get("on_overload") != "shrink")
 
 
 def as_options(made: Iterable[Choice], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,19 +98,25 @@ def as_options(made: Iterable[Choice], given: Mapping[str, Any]) -> dict[str, An
 def _semi_stream(
     given: Mapping[str, Any], table: Mapping[str, Any] | None, earlier: Mapping[str, Any]
 ) -> Iterator[Choice]:
-    for what, choose in (("policy", _policy), ("max_delay", _max_delay)):
-        if what in given:
-            yield Choice(what, str(given[what]), "it was given")
-        elif what in earlier:
-            yield Choice(what, str(earlier[what]), "the join has run with it")
-        else:
-            yield choose(table)
+    yield _known("policy", given, earlier) or _policy(table)
+    yield _known("max_delay", given, earlier) or _max_delay(table)
+
+
+def _known(what: str, given: Mapping[str, Any], earlier: Mapping[str, Any]) -> Choice | None:
+    if what in given:
+        return Choice(what, str(given[what]), "it was given")
+    return Choice(what, str(earlier[what]), "the join has run with it") if what in earlier else None
 
 
 def _policy(table: Mapping[str, Any] | None) -> Choice:
     if table is None or table["layout"] == "hash":
         return Choice("policy", "aligned", "the table is in chunks by the hash of the key: a row waits for one chunk")
-    return Choice("policy", "ssbj", f"the table has the layout {table['layout']!r}: a key may be in any chunk")
+    return Choice(
+        "policy",
+        "mesh",
+        f"the table has the layout {table['layout']!r}: a key may be in any chunk, so that all of them go by in any "
+        "case, and to keep no cache costs least",
+    )
 
 
 def _max_delay(table: Mapping[str, Any] | None) -> Choice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter, time
 
 import pyarrow as pa
@@ -32,8 +32,12 @@ def run_batch(
     run_id: str = "in-process",
     attempt: str = "0",
     join: str = "",
+    choices: Sequence[Mapping[str, str]] = (),
 ) -> Iterator[pa.Table]:
-    """One batch of one partition: yields the results and leaves the next version behind."""
+    """One batch of one partition: yields the results and leaves the next version behind.
+
+    `choices` are those made when the join was built. They are recorded once in every run of the query.
+    """
     started = perf_counter()
     store = PartitionStore(directory, partition, plan.division)
     if plan.former:
@@ -74,7 +78,9 @@ def run_batch(
         division=plan.division,
     )
     now = batch.time or int(time() * 1e6)
-    store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates())
+    begins = partition == 0 and (before.version < 0 or before.run_id != run_id)
+    said = [{"kind": "choice", **choice} for choice in choices] if begins else []
+    store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates(), said)
     store.collect(batch.number)
     if plan.former and partition == 0 and batch.number % SWEEP_EVERY == SWEEP_EVERY - 1:
         sweep(directory, plan)

@@ -1,4 +1,4 @@
-"""Conditions on pairs of rows with equal keys, evaluated column by column.
+"""Conditions on pairs (or combinations) of rows with equal keys, evaluated column by column.
 
 A condition is a tree of lists, as it travels in a plan: `["<=", ["column", "left", "_p0"], ["constant", 0]]`. It comes
 from SQL, with casts put in (`spark/conditions.py`), so that both sides of an operation have one type.
@@ -63,7 +63,11 @@ class Condition:
 
     def holds(self, left: Taken, right: Taken) -> Mask:
         """For which pairs of rows it is true: neither false nor null."""
-        pairs = _Pairs(self, {"left": left, "right": right}, len(left[1]))
+        return self.holds_of({"left": left, "right": right})
+
+    def holds_of(self, taken: Mapping[str, Taken]) -> Mask:
+        """The same of combinations of rows of any number of inputs."""
+        pairs = _Pairs(self, taken, len(next(iter(taken.values()))[1]))
         try:
             return numpy_of(pc.fill_null(pairs.value(self.tree), False)).astype(np.bool_)
         except pa.ArrowInvalid as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Indices, concat, numpy_of
 from watersmeet.columns.saturating import Times
 from watersmeet.join.join_type import MATCHED
+from watersmeet.join.victims import Victims
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.parts import Before, Departed, Part, Rows
 from watersmeet.state.rows import RowStore
@@ -29,6 +31,7 @@ from watersmeet.state.run import Run
 
 SCANNED_ROWS = 1 << 16  # a run of so many rows is looked through in less time than its departures are put down
 DEPARTURES = "departures"
+FLUSH_SHARE = 0.25  # of the budget that a flush by buckets frees at least: runs with marks are rewritten for it
 
 
 def expire(store: RowStore, horizon: int | None, new: Times, bound: int | None) -> tuple[Mask, list[Departed]]:
@@ -88,7 +91,7 @@ def passed(store: RowStore, before: int | None) -> Iterator[Departed]:
 def _passed(store: RowStore, part: Part, before: int | None, horizon: int) -> Indices:
     """Unmatched rows with times from `before` to the horizon."""
     times, run = part.times, part.run
-    if run.stored_rows <= SCANNED_ROWS:
+    if run.stored_rows <= SCANNED_ROWS or run.live is not None:  # row numbers are those of one part
         rows = np.flatnonzero(times < horizon if before is None else (times < horizon) & (times >= before))
         return _unmatched(store, part, rows)
     order = numpy_of(store.side(run, DEPARTURES, lambda: _departures(store, part)).column(0))
@@ -124,6 +127,42 @@ def _passed_on_disk(store: RowStore, run: Run, horizon: int) -> Iterator[Departe
     store.add(concat(back, store.schema).combine_chunks(), run.newest, oldest=run.oldest)
 
 
+def spill_victims(
+    stores: Mapping[str, RowStore],
+    memory: int,
+    victims: Victims,
+    ended: Collection[int],
+    metrics: Metrics,
+    preserved: Collection[str] = (),
+) -> None:
+    """Move the buckets to disk that a policy names, if the rows in memory are more than the budget. They are probed
+    there, so that nothing is owed to them.
+
+    Of `preserved` inputs, runs that the horizon has entered stay: see `spill_soonest`.
+    """
+    size = sum(store.nbytes for store in stores.values())
+    if size <= memory:
+        return
+    for store in stores.values():
+        for run in store.resident:
+            if run.order != "hash":  # from before there was a policy
+                store.reorder(run)
+    sizes = np.stack([store.bucket_bytes() for store in stores.values()])
+    chosen = victims.choose(sizes, max(size - memory, round(FLUSH_SHARE * memory)), ended)
+    for (name, store), buckets in zip(stores.items(), chosen, strict=True):
+        rows = store.spill_buckets(buckets, partial(_departs, store, preserved))
+        if rows:
+            metrics.count("runs_flushed")
+            metrics.count("rows_flushed", rows)
+            metrics.event("flush", input=name, rows=rows, buckets=len(buckets))
+            metrics.count("rows_rewritten", store.settle())
+
+
+def _departs(store: RowStore, preserved: Collection[str], run: Run) -> bool:
+    """Whether unmatched rows of a run are about to be emitted."""
+    return store.input in preserved and store.rule is not None and not store.rule.spares(run)
+
+
 def spill_soonest(
     stores: Mapping[str, RowStore],
     memory: int,
@@ -143,8 +182,7 @@ def spill_soonest(
         return -1 if horizon is None else (run.time_to or 0) - horizon
 
     def departs(name: str, run: Run) -> bool:
-        rule = stores[name].rule
-        return name in preserved and rule is not None and not rule.spares(run)
+        return _departs(stores[name], preserved, run)
 
     while sum(store.nbytes for store in stores.values()) > memory:
         resident = [(name, run) for name, store in stores.items() for run in store.resident]

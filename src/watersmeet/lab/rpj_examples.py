@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.registry import build
+from watersmeet.join.flush_policies import POLICIES
 from watersmeet.join.operator import Batch, Operator, advance
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Panel, Progress, Scale, Series
 from watersmeet.lab.workloads import PARTITIONS, Floats, Ints, partition_shares
-from watersmeet.progressive.flush_policies import POLICIES
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import make_plan

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import key_names, times_of
 from watersmeet.errors import FanOutError
-from watersmeet.join.condition import Taken
+from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.emitter import Emitter
 from watersmeet.multiway.combinations import combinations, sizes_of
 from watersmeet.multiway.options import MultiwayOptions
@@ -29,7 +29,11 @@ class Results:
         self.options, self.metrics = options, metrics
         self.emitter = Emitter(plan.output)
         self.names = [spec.name for spec in plan.inputs]
+        self.condition = None if plan.condition is None else Condition.of(plan.condition)
         needed = [(column.input, column.column) for column in plan.output] + list(options.time.items())
+        needed += [(column.input, column.null_if) for column in plan.output if column.null_if]
+        if self.condition is not None:
+            needed += [(name, column) for name in self.names for column in self.condition.columns(name)]
         self.columns = [sorted({column for name, column in needed if name == mine}) for mine in self.names]
         self.optional = options.optional
         self.first = next(name for name in self.names if name not in options.optional)
@@ -56,7 +60,16 @@ class Results:
             blocks = in_window(combinations(matches), times, window)
         tables = [match.table for match in matches]
         for block in blocks:
-            yield self.built(dict(zip(self.names, zip(tables, block, strict=True), strict=True)), "ended")
+            taken = dict(zip(self.names, zip(tables, block, strict=True), strict=True))
+            yield self.built(self._matching(taken), "ended")
+
+    def _matching(self, taken: Mapping[str, Taken]) -> Mapping[str, Taken]:
+        """The combinations for which the condition holds."""
+        if self.condition is None:
+            return taken
+        holds = self.condition.holds_of(taken)
+        self.metrics.count("pairs_rejected", len(holds) - int(np.count_nonzero(holds)))
+        return {name: (table, rows[holds]) for name, (table, rows) in taken.items()}
 
     def alone(self, name: str, table: pa.Table, reason: str) -> pa.Table:
         """Rows of the only required input, which can match nothing."""

@@ -14,8 +14,9 @@ from pydantic import Field
 from watersmeet.chooser.decide import PROMISES, Choice, Facts, decide
 from watersmeet.join.join_type import canonical
 from watersmeet.pipeline.families import PunctuationOrigin
-from watersmeet.pipeline.wiring import Keys, PartitionedWiring, Wiring
+from watersmeet.pipeline.wiring import NULLS_MATCH, WHERE, Keys, PartitionedWiring, Wiring
 from watersmeet.spark.join import KINDS, RENAMED
+from watersmeet.window.interval import pair_within
 
 AUTO = "auto"
 
@@ -43,10 +44,12 @@ class AutoWiring(PartitionedWiring):
         "of each by its name."
     )
     how: str = Field(default="inner", description="`inner`, `left`, `right`, `full`, `left_semi` or `left_anti`.")
-    within: str | list[str] | None = Field(
+    nulls_match: bool | list[str] = NULLS_MATCH
+    where: str | None = WHERE
+    within: str | list[str | None] | None = Field(
         default=None,
-        description="How long rows of the left and of the right input wait for rows that come after them: a duration, "
-        "or one for each.",
+        description="How much later than its left row a right row may be: `[0 s, 30 min]`, the least and the greatest "
+        "time; or one duration, whichever comes first. Of `inputs`, the time between the first and the last row.",
     )
     time: str | list[str] | dict[str, str] | None = Field(
         default=None, description="The time columns of the inputs, or one for all; without, rows have arrival times."
@@ -111,6 +114,9 @@ def _as(family: str, value: Mapping[str, Any]) -> dict[str, Any]:
             constraints += [_constraint(key, one) for one in many if one is not None]
         elif key == "left" and family == "semi-stream":
             made["stream"] = given
+        elif key == "within" and isinstance(given, list) and family == "window":
+            pair_within("join", given)
+            made["window"] = {"between": given}
         elif key in ("within", "ends"):
             made[{"within": "window", "ends": "punctuations"}[key]] = given
         elif key != "operator":

@@ -96,6 +96,9 @@ class PlainDisplay(_Base):
 
     def show(self, snapshot: Snapshot) -> None:
         """A line, if there is news."""
+        if self._last is None:
+            for line in _chosen(snapshot):
+                self._line(f"chosen: {line}")
         key = (snapshot.batch, snapshot.phase)
         if key == self._last and snapshot.elapsed - self._at < self.SILENCE:
             return
@@ -164,7 +167,13 @@ def render(snapshot: Snapshot) -> Panel:
     facts.add_row(Text("batch", style="bold"), _batch(snapshot))
     if snapshot.remaining:
         facts.add_row(Text("to do", style="bold"), snapshot.remaining)
+    for line in _chosen(snapshot):
+        facts.add_row(Text("chosen", style="bold"), Text(line, style="dim"))
     return Panel(Group(inputs, "", facts), title=f"{snapshot.name}: {snapshot.phase}, {snapshot.elapsed:.0f} s")
+
+
+def _chosen(snapshot: Snapshot) -> list[str]:
+    return [f"{one.what}: {one.value}, because {one.why}" for one in snapshot.choices]
 
 
 def _batch(snapshot: Snapshot) -> str:

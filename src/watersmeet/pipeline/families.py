@@ -19,6 +19,8 @@ import watersmeet as wm
 from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, MultiwayOptions
 from watersmeet.pipeline.wiring import (
+    NULLS_MATCH,
+    WHERE,
     BinaryWiring,
     Keys,
     PartitionedWiring,
@@ -116,6 +118,8 @@ class MultiwayWiring(PartitionedWiring):
         default=None,
         description="The time column, one for all inputs or one for each by its name; needed with `window`.",
     )
+    nulls_match: bool | list[str] = NULLS_MATCH
+    where: str | None = WHERE
 
     def sources(self) -> dict[str, str]:
         """Every input has the name of its source."""
@@ -139,6 +143,8 @@ class MultiwayWiring(PartitionedWiring):
             {name: site.frames[name] for name in self.inputs},
             on=self.on,
             time=self.time,
+            nulls_match=self.nulls_match,
+            where=self.where,
             partitions=self.partitions,
             **site.state,
             **options,
@@ -190,6 +196,7 @@ class SemiStreamWiring(Wiring):
         default="inner",
         description="`inner`, `left`, `left_semi` or `left_anti`, the stream is left; fixed once the pipeline has run.",
     )
+    where: str | None = WHERE
     partitions: int | None = Field(
         default=None, ge=1, description="Key partitions of the table, if it is prepared here; otherwise it has its own."
     )
@@ -227,6 +234,7 @@ class SemiStreamWiring(Wiring):
             self._empty(site, master) if site.rehearsal else master,
             on=python_keys(self.on),
             how=self.how,
+            where=self.where,
             idle=self.idle,
             partitions=self.partitions,
             **site.state,

@@ -14,6 +14,8 @@ from typing import Any
 
 from rich import filesize
 
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.story import recorded_story
 from watersmeet.errors import StateError
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.state.directory import StateDir
@@ -60,6 +62,7 @@ class Snapshot:
     doing: str
     remaining: str | None
     counters: dict[str, float] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()  # made when the join was built, with their reasons
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -117,6 +120,7 @@ class ProgressTracker:
         self._last_rows: dict[str, float] = {}  # inputs that gave rows in this run, and when
         self._reports: tuple[float, float] | None = None  # when the first and the newest report of this run came
         self._batch_seconds: float | None = None
+        self._choices = _choices(self.history.directory)
         self._take_earlier_runs()
         earlier = self._complete()
         self._batch = earlier.batch if earlier else None
@@ -187,6 +191,7 @@ class ProgressTracker:
             doing=doing(self.phase, last),
             remaining=self._remaining(lags, last),
             counters=dict(last.counters) if last else {},
+            choices=self._choices,
         )
 
     def _newest(self) -> BatchRecord | None:
@@ -231,10 +236,19 @@ class ProgressTracker:
         return ", ".join(waiting) or None
 
 
+def _choices(directory: StateDir) -> tuple[Choice, ...]:
+    try:
+        story = recorded_story(directory)
+    except StateError:  # it explains; a view never stops a run
+        return ()
+    return () if story is None else story.choices
+
+
 def doing(phase: str, last: BatchRecord | None) -> str:
     """What the operator did in its newest batch, in its own words: the kinds of its decisions, most frequent first."""
     if last is None:
         return "waiting for the first batch"
     stage = "arrival" if any(last.rows_in.values()) else "finish" if phase == "finishing" else "idle"
-    kinds = [f"{kind} x{count}" if count > 1 else kind for kind, count in last.events.most_common(4)]
+    events = Counter({kind: count for kind, count in last.events.items() if kind != "choice"})  # made before it
+    kinds = [f"{kind} x{count}" if count > 1 else kind for kind, count in events.most_common(4)]
     return f"{stage}: {', '.join(kinds)}" if kinds else stage

@@ -16,6 +16,16 @@ from watersmeet.plan.options import Options
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Keys = str | list[str] | list[Pair]
 
+NULLS_MATCH: Any = Field(
+    default=False,
+    description="Whether a null in the key matches a null: for all key columns, or for those that are named.",
+)
+WHERE: Any = Field(
+    default=None,
+    description="A SQL condition on pairs of rows with equal keys, such as `left.price <= right.limit`; of several "
+    "inputs they are called by their names.",
+)
+
 
 @dataclass(frozen=True)
 class Site:
@@ -113,14 +123,8 @@ class BinaryWiring(PartitionedWiring):
         default="inner",
         description="`inner`, `left`, `right`, `full`, `left_semi` or `left_anti`.",
     )
-    nulls_match: bool | list[str] = Field(
-        default=False,
-        description="Whether a null in the key matches a null: for all key columns, or for those that are named.",
-    )
-    where: str | None = Field(
-        default=None,
-        description="A SQL condition on pairs of rows with equal keys, such as `left.price <= right.limit`.",
-    )
+    nulls_match: bool | list[str] = NULLS_MATCH
+    where: str | None = WHERE
 
     def sources(self) -> dict[str, str]:
         """Left and right."""

@@ -151,7 +151,10 @@ METRICS: dict[str, Metric] = {
         # Work on rows and pages.
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),
         _counter("rows_probed", "rows", "stored rows in the probed range of time and keys", W),
-        _counter("pairs_rejected", "pairs", "of rows with equal keys for which the condition does not hold", P, W, U),
+        _counter(
+            "pairs_rejected", "pairs",
+            "of rows with equal keys for which the condition does not hold; of a multiway join, combinations",
+        ),
         _counter("rows_rewritten", "rows", "written again: runs were merged, or dead rows removed"),
         _counter("rows_flushed", "rows", "moved from memory to disk", P, W, M, U),
         _counter("runs_flushed", "runs", "written to disk by flushes", P, W, M, U),
@@ -247,8 +250,12 @@ EVENTS: dict[str, EventKind] = {
     event.kind: event
     for event in (
         EventKind(
+            "choice", "what `wm.join` has chosen, and why; in the first batch of every run, in partition 0",
+            ("what", "value", "why"), ALL,
+        ),
+        EventKind(
             "flush", "rows moved to disk: of one bucket of an input, or of several buckets of all", ("rows",),
-            (P, M, U), ("input", "bucket", "rows_left", "probability", "buckets"),
+            (P, W, M, U), ("input", "bucket", "rows_left", "probability", "buckets"),
         ),
         EventKind(
             "md_task", "a bucket in memory was joined with the other input's on disk",
@@ -259,7 +266,14 @@ EVENTS: dict[str, EventKind] = {
             ("input", "bucket", "expected", "cost", "pages", "results"), (P,),
         ),
         EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
-        EventKind("shed", "rows were shed", ("service_rate", "rates", "regulated", "strategy"), (W,)),
+        EventKind(
+            "shed", "rows were shed",
+            ("service_rate", "rates", "regulated", "strategy", "expected_results_lost"), (W,),
+        ),
+        EventKind(
+            "shrink", "a window was shortened, until its rows fit into their part of the memory",
+            ("input", "rows", "bytes", "budget"), (W,),
+        ),
         EventKind(
             "algorithm", "a window changed to another algorithm",
             ("input", "method", "hash", "loop", "inserted", "probes", "probing", "rows", "keys", "runs"), (W,),

@@ -38,13 +38,13 @@ from watersmeet.columns.partitions import Partition
 from watersmeet.estimate.arrival_rate import ArrivalRates
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.emitter import BinaryEmitter
+from watersmeet.join.flush_policies import POLICIES, Victim
 from watersmeet.join.hand import Hand, known, with_flag
 from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.disk_tasks import DiskTasks
 from watersmeet.progressive.duplicates import ATS, Mask, arriving, departing, resident_schema, times
 from watersmeet.progressive.expected import ExpectedResults, dd_cost, md_cost
-from watersmeet.progressive.flush_policies import POLICIES, Victim
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.progressive.units import Unit, Units
 from watersmeet.state.buckets import Buckets

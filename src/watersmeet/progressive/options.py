@@ -7,20 +7,15 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from watersmeet.join.flush_policies import FLUSHES, Flush
 from watersmeet.plan.join_plan import JoinPlan
 from watersmeet.plan.options import Duration, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
 
 Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
-Flush = Literal["optimal", "largest", "smallest", "all", "adaptive"]
 
-# The operator behind each policy, and the flush policies it knows, its own first.
+# The operator behind each policy.
 OPERATOR: dict[str, str] = {"rpj": "rpj", "rpj-md": "rpj", "rpj-dd": "rpj", "xjoin": "xjoin", "hmj": "hmj"}
-FLUSHES: dict[str, tuple[Flush, ...]] = {
-    "rpj": ("optimal", "largest", "smallest", "all"),
-    "xjoin": ("largest", "optimal", "smallest", "all"),
-    "hmj": ("adaptive", "all", "largest", "smallest"),
-}
 
 UNLIMITED = "symmetric"  # the operator without a budget
 

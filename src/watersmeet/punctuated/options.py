@@ -6,6 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, StrictStr, model_validator
 
+from watersmeet.join.flush_policies import Flush
+from watersmeet.join.victims import Policy, check_flush
 from watersmeet.plan.options import Options, Size
 from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered, one_sides
 
@@ -22,7 +24,18 @@ class PunctuatedOptions(Options):
     """See the reference of `punctuated_join` for what each option does."""
 
     TUNING: ClassVar[frozenset[str]] = frozenset(
-        {"purge", "purge_after", "scheduling", "quota", "goal", "on_violation", "memory", "idle_pages"}
+        {
+            "purge",
+            "purge_after",
+            "scheduling",
+            "quota",
+            "goal",
+            "on_violation",
+            "memory",
+            "policy",
+            "flush",
+            "idle_pages",
+        }
     )
 
     constraints: tuple[Annotated[OneToMany | Clustered | Ordered, Field(discriminator="kind")], ...] = ()
@@ -32,6 +45,8 @@ class PunctuatedOptions(Options):
     quota: PositiveInt | None = None
     goal: Literal["throughput", "memory", "punctuations"] | None = None
     memory: Annotated[Size, Field(gt=0)] | None = None
+    policy: Literal["largest"] | Policy = "largest"
+    flush: Flush | None = None
     buckets: Annotated[int, Field(ge=1, le=65536)] = 64
     idle_pages: PositiveInt = 64
     on_violation: Literal["raise", "drop", "keep"] = "raise"
@@ -53,6 +68,7 @@ class PunctuatedOptions(Options):
     def _consistent(self) -> PunctuatedOptions:
         if self.scheduling != "sequential" and self.quota is None:
             object.__setattr__(self, "quota", DEFAULT_QUOTA)
+        check_flush(self.policy, self.flush, self.memory)
         for kind in (Clustered, Ordered):
             inputs = [c.input for c in self.constraints if isinstance(c, kind)]
             if len(inputs) != len(set(inputs)):
@@ -64,7 +80,7 @@ class PunctuatedOptions(Options):
         they are fixed for the state, and a budget may come and go."""
         unused = set() if self.purge == "batch" else {"purge_after"}
         if self.memory is None:
-            unused.add("idle_pages")
+            unused |= {"idle_pages", "policy", "flush"}
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @property

@@ -65,6 +65,7 @@ class PunctuatedJoin(BinaryJoin):
         state = self.state
         arrived = {name: self._admitted(batch, name) for name in state.names}
         yield from self.turned_away()
+        self.spilling.arrived(arrived, batch.time)
         now, waited = state.pool.admit(arrived, batch.number)
         yield from self._process(now, waited, batch, arrived)
         yield from self._purge_if_due(batch)
@@ -226,11 +227,21 @@ class PunctuatedJoin(BinaryJoin):
         """Rows, promises and what is pending."""
         former = {one.partition: one.operator.state for one in origins if isinstance(one.operator, PunctuatedJoin)}
         self.state.inherit(heir, former)
+        if self.spilling.victims is not None:
+            joins = [one.operator for one in origins if isinstance(one.operator, PunctuatedJoin)]
+            self.spilling.victims.inherit([join.spilling.victims for join in joins])
 
     def save(self) -> OperatorState:
         """Rows, promises and what is pending; nothing of it after the end."""
-        return OperatorState() if self.finished else self.state.save()
+        if self.finished:
+            return OperatorState()
+        state = self.state.save()
+        if self.spilling.victims is not None:
+            state.values["victims"] = self.spilling.victims.save()
+        return state
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned."""
         self.state.restore(state)
+        if self.spilling.victims is not None:
+            self.spilling.victims.restore(state.values.get("victims"))

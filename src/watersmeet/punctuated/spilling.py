@@ -7,11 +7,12 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import data_bytes, merge_by_hash
+from watersmeet.columns.arrow import data_bytes, hashes_of, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.generations import came_of
 from watersmeet.join.hand import Hand
+from watersmeet.join.victims import Victims
 from watersmeet.punctuated.generations import Stretch
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
@@ -33,14 +34,24 @@ class Spilling:
         self.one_sides = options.one_sides
         self.on_violation = options.on_violation
         self.memory = memory
+        buckets = state.generations.buckets
+        self.victims: Victims | None = None
+        if options.policy != "largest":  # what is in a bucket of both inputs is flushed together, see `generations`
+            self.victims = Victims(options.policy, buckets, flush=options.flush, together=True)
 
     @property
     def over_budget(self) -> bool:
         """Whether more is held in memory than allowed."""
         return self.memory is not None and self.state.resident_bytes > self.memory
 
+    def arrived(self, rows: Tables, time: int) -> None:
+        """Rows have come: a policy may want to know where."""
+        if self.victims is not None:
+            self.victims.observe([hashes_of(rows[name]) for name in self.state.names], time)
+
     def flush(self, batch: int) -> None:
-        """If memory is over budget, spill the largest buckets, both inputs together, until half of it is free."""
+        """If memory is over budget, spill the largest buckets, or those that a policy names, both inputs together,
+        until half of it is free."""
         state = self.state
         if self.memory is None or not self.over_budget:
             return
@@ -48,7 +59,7 @@ class Spilling:
         excess = state.resident_bytes - self.memory
         if excess <= 0:
             return
-        chosen = self._largest(excess + self.memory // 2)
+        chosen = self._chosen(excess + self.memory // 2)
         runs = {name: store.resident for name, store in state.stored.items()}
         came = {name: came_of(mine) for name, mine in runs.items()}
         tables = self._take(chosen)
@@ -59,12 +70,15 @@ class Spilling:
             state.metrics.event("flush", rows=rows, buckets=len(chosen))
         state.settle(tight=True)
 
-    def _largest(self, wanted: int) -> list[int]:
-        """The largest buckets that together hold at least `wanted` bytes (all, if they hold less)."""
-        sizes = np.zeros(self.state.generations.buckets.count)
-        for store in self.state.stored.values():
-            if store.resident_rows:
-                sizes += store.bucket_rows * (store.nbytes / store.resident_rows)
+    def _chosen(self, wanted: int) -> list[int]:
+        """The buckets to flush, which together hold at least `wanted` bytes (all, if they hold less)."""
+        each = [
+            store.bucket_rows * (store.nbytes / max(store.resident_rows, 1)) for store in self.state.stored.values()
+        ]
+        if self.victims is not None:
+            left, right = self.victims.choose(np.stack(each).astype(np.int64), wanted)
+            return sorted({*left, *right})
+        sizes = np.sum(each, axis=0)
         order = np.argsort(-sizes, kind="stable")
         enough = int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1
         return sorted(order[:enough].tolist())

@@ -6,7 +6,8 @@ Protocol      1 a row whose hash is cached is answered completely, also with "no
               2 any other waits for its chunk;
               3 reading a chunk joins and finishes all that wait for it;
               4 in the same step each key that waited is judged: admitted if the bytes it keeps waiting cost more
-                than its master rows would. A key is never cached and waiting at once.
+                than its master rows would. A key is never cached and waiting at once. With `max_delay=1` only keys
+                of chunks that few rows ask for are judged: the cache can save nothing but the reading of a chunk.
 Which chunks  those whose oldest row must be finished now, then those with most waiting rows, as many as it takes to get
               round in `max_delay` batches; none that nobody waits for.
 Cost          per batch: the batch is written once and taken up once; per chunk read, a binary search per waiting row.
@@ -41,6 +42,8 @@ from watersmeet.state.side_table import SideTable
 
 # Keys are judged for eviction after this many rounds of their chunk, every `EVICT_EVERY` rounds.
 RESIDENCE, EVICT_EVERY = 3, 4
+# Of a chunk that more rows ask for in a batch some are never cached.
+FEW_ROWS = 32
 # Weight of the newest observation in the mean interval between two reads of a chunk.
 SMOOTHING = 0.25
 
@@ -114,19 +117,26 @@ class AlignedGeneration(Generation):
         intervals = batch - self.first[chunks] + 1
         lows = np.searchsorted(hashes, self.table.lows[chunks])
         highs = np.append(lows[1:], len(hashes))
-        hot, waited = self._hot(rows, np.repeat(intervals, highs - lows))
+        may_pay = self._may_pay(highs - lows)
+        hot, waited = self._hot(rows, np.repeat(intervals, highs - lows), judged=bool(may_pay.any()))
         firsts = np.append(np.searchsorted(hot, self.table.lows[chunks]), len(hot))
         for number, chunk in enumerate(chunks):
             master = self.read(int(chunk))
             yield from self.answer(rows.slice(lows[number], highs[number] - lows[number]), [master])
             mine = slice(int(firsts[number]), int(firsts[number + 1]))
-            self._judge(hot[mine], waited[mine], master)
+            if may_pay[number]:
+                self._judge(hot[mine], waited[mine], master)
         self.note_delays(numpy_of(rows.column(ARRIVED)), batch)
         self.waiting.remove(ByRule(int(self.counts[due].sum())), "answered")
         self.rule.last_read[due], self.first[due], self.counts[due] = self.next_read, -1, 0
         self.next_read += 1
         self.reads += len(chunks)
         self.interval += SMOOTHING * (float(intervals.mean()) - self.interval)
+
+    def _may_pay(self, rows: Indices) -> Mask:
+        """Whether the cache can save anything for chunks for which so many rows waited. Where no row waits longer than
+        its batch that is the chunk itself, which goes unread if all that ask for it are cached: so few must ask."""
+        return np.asarray((rows <= FEW_ROWS) | (self.setting.options.max_delay > 1))
 
     def _waiting_for(self, due: Mask) -> pa.Table:
         """The rows that wait for the chunks that are due, sorted by hash."""
@@ -139,9 +149,9 @@ class AlignedGeneration(Generation):
                 found.append(part.table if len(rows) == part.table.num_rows else take(part.table, rows))
         return merge_by_hash(found) if found else self.schema.empty_table()
 
-    def _hot(self, rows: pa.Table, intervals: Indices) -> tuple[Hashes, Amounts]:
+    def _hot(self, rows: pa.Table, intervals: Indices, *, judged: bool) -> tuple[Hashes, Amounts]:
         """The keys among rows whose chunk is read that keep more bytes waiting than an entry takes, and those bytes."""
-        if self.retired:
+        if self.retired or not judged:
             return np.empty(0, np.uint64), np.empty(0)
         starts = group_starts(hashes_of(rows))
         waited = surely(np.add.reduceat(row_bytes(rows), starts), np.diff(np.append(starts, rows.num_rows)))

@@ -173,8 +173,9 @@ class Generation(ABC):
         return self.wanted(table.select(self.master_schema.names))
 
     def wanted(self, rows: pa.Table) -> pa.Table:
-        """Those of some hash-sorted master rows that are needed: one of each key, where the others change nothing."""
-        again = repeats(rows) if self.emitter.keys_only else None
+        """Those of some hash-sorted master rows that are needed: one of each key (and of what the condition needs),
+        where the others change nothing."""
+        again = repeats(rows, self.emitter.needed(MASTER)) if self.emitter.keys_only else None
         return rows if again is None or not again.any() else take(rows, np.flatnonzero(~again))
 
     @property
@@ -188,6 +189,7 @@ class Generation(ABC):
         matched = np.zeros(rows.num_rows if emitter.judges else 0, np.bool_)
         for table in tables:
             for i, j in matches(rows, table):
+                i, j = emitter.matching(STREAM, (rows, i), (table, j))
                 yield from self.pairs(rows, i, table, j)
                 if emitter.judges:
                     matched[i] = True
@@ -198,7 +200,7 @@ class Generation(ABC):
 
     def pairs(self, rows: pa.Table, i: Indices, master: pa.Table, j: Indices) -> Iterator[pa.Table]:
         """Output rows for matches, if the join type has any."""
-        if self.emitter.type.pairs:
+        if self.emitter.type.pairs and len(i):
             yield self.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
 
     def note_delays(self, arrived: npt.NDArray[np.integer[Any]], batch: int) -> None:

@@ -111,11 +111,12 @@ class MeshGeneration(Generation):
                 present = present if alive is None else present & alive
                 i, j = i[present], j[present]
                 same = equal_keys(part.table, i, chunk, j)
-                for flag, rows in ((SEEN, i), (MATCHED, i[same])):
+                mine, theirs = self.emitter.matching(STREAM, (part.table, i[same]), (chunk, j[same]))
+                for flag, rows in ((SEEN, i), (MATCHED, mine)):
                     if flag in flagged:
                         flagged[flag].append(rows)
-                if same.any():
-                    yield from self.match(part, i[same], chunk, j[same], batch)
+                if len(mine):
+                    yield from self.match(part, mine, chunk, theirs, batch)
         self.passes(chunk, number)
         self.step += 1
 

@@ -30,7 +30,7 @@ from watersmeet.columns.matching import matches, ranges
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.cache import ENTRY_BYTES
-from watersmeet.semistream.generation import MASTER, Setting, group_sums, rows_with
+from watersmeet.semistream.generation import MASTER, STREAM, Setting, group_sums, rows_with
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.semistream.meshjoin import SEEN, MeshGeneration
 from watersmeet.semistream.row_sizes import Sizes, row_bytes
@@ -187,8 +187,8 @@ class SsbjGeneration(MeshGeneration):
                 unseen = (chunk[j] - part.times[i]) % self.table.count >= self.step - part.times[i]
                 alive = part.alive(i)
                 unseen = moved[i] & unseen if alive is None else moved[i] & unseen & alive
-                if unseen.any():
-                    i, j = i[unseen], j[unseen]
+                i, j = self.emitter.matching(STREAM, (part.table, i[unseen]), (rows, j[unseen]))
+                if len(i):
                     if MATCHED in self.waiting.flags:
                         self.waiting.mark(part, MATCHED, i)
                     yield from self.match(part, i, rows, j, batch)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -137,6 +137,7 @@ class Binding:
             plan=plan,
             layout=wire.layout,
             required=[not f.nullable for f in self._fields()],
+            choices=[asdict(choice) for choice in reasons()],
         )
 
     def _story(self, plan: JoinPlan, rows: Sequence[Source]) -> Story:
@@ -164,6 +165,8 @@ class Binding:
             partitions=plan.partitions,
             choices=reasons(),
             table=self.table or {},
+            where="" if plan.condition is None else plan.condition["text"],
+            nulls_match=tuple(rows[0].fields[rows[0].keys[key]].name for key in rows[0].nulls_match),
         )
 
     def _results(self, shuffled: DataFrame, job: Job) -> DataFrame:

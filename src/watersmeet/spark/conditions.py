@@ -11,10 +11,10 @@ Whatever is not listed in docs/conditions.md is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
@@ -54,12 +54,12 @@ class Part:
 
 
 class Where:
-    """The condition of a join of two inputs."""
+    """The condition of a join. Its inputs are called by the names in `sources`, their own and their aliases."""
 
-    def __init__(self, who: str, text: str, left: Source, right: Source) -> None:
+    def __init__(self, who: str, text: str, sources: Mapping[str, Source]) -> None:
         self.who, self.text = who, text
-        self.sources = {"left": left, "right": right}
-        self.session: Any = left.frame.sparkSession
+        self.sources = dict(sources)
+        self.session: Any = next(iter(sources.values())).frame.sparkSession
         self.root = self._parsed()
         self.found = {id(node): self._resolved(node) for node in self.root.find_all(exp.Column)}
         self._constants: list[tuple[str, T.DataType]] = []
@@ -71,7 +71,7 @@ class Where:
 
     def plan(self, sources: Sequence[Source], key_types: Sequence[T.DataType]) -> dict[str, Any]:
         """What the tasks evaluate; `sources` are as they travel."""
-        self.sources = {"left": sources[0], "right": sources[1]}
+        self.sources = dict(zip(self.sources, sources, strict=True))
         self.key_types = key_types
         self._constants, self._probes = [], []
         part = self._part(self.root)
@@ -111,8 +111,9 @@ class Where:
         aliases = {side: plans(source.frame).alias() for side, source in self.sources.items()}
         named = {comparable_name(self.session, name): side for side, name in aliases.items() if name}
         if len(named) < sum(map(bool, aliases.values())):
-            named = {}  # both have the same
-        return {**named, "left": "left", "right": "right"}
+            named = {}  # two have the same
+        own = {comparable_name(self.session, source.name): side for side, source in self.sources.items()}
+        return {**named, **own, **{comparable_name(self.session, side): side for side in self.sources}}
 
     def _resolved(self, node: exp.Column) -> tuple[str, int]:
         """The input and the position of a column."""
@@ -133,8 +134,10 @@ class Where:
                 if wanted in (comparable_name(self.session, name) for name in source.frame.columns)
             ]
             if len(sides) != 1:
-                found = "both inputs have" if sides else "no input has"
-                self._refuse(node, f"{found} a column {node.name!r}", "Write left.name or right.name.")
+                several = "both" if len(self.sources) == 2 else "several"
+                found = f"{several} inputs have" if sides else "no input has"
+                names = " or ".join(f"{side}.name" for side in list(self.sources)[:2])
+                self._refuse(node, f"{found} a column {node.name!r}", f"Write {names}.")
         source = self.sources[sides[0]]
         position = find_column(self.who, sides[0], source.frame, node.name)
         if position not in source.keys and position not in source.payload:
@@ -414,8 +417,8 @@ class Where:
                 for field in fields
             )
             sides.append(self.session.sql(f"SELECT {columns or '1 AS _'}").alias(self._alias(side)))
-        made: DataFrame = sides[0].crossJoin(sides[1])
-        return made
+        together: DataFrame = reduce(DataFrame.crossJoin, sides)
+        return together
 
     def _check_with_spark(self, part: Part) -> None:
         """Names and types must be right for Spark too, and it must read the text as it was read here."""
@@ -469,9 +472,11 @@ class Where:
 _NUMBERS = "Compute with whole numbers, float and double; cast decimals to double before the join, and write 1.5D."
 
 
-def where_of(who: str, text: str | None, sources: Sequence[Source]) -> Where | None:
+def where_of(
+    who: str, text: str | None, sources: Sequence[Source], sides: Sequence[str] = ("left", "right")
+) -> Where | None:
     """The condition of a join, if it has one."""
-    return None if text is None else Where(who, text, sources[0], sources[1])
+    return None if text is None else Where(who, text, dict(zip(sides, sources, strict=False)))
 
 
 def condition_columns(where: Where | None) -> list[int]:

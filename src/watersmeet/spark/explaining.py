@@ -68,6 +68,11 @@ def stories(frame: DataFrame) -> list[tuple[Story, str]]:
     return [_STORIES[name] for name in reversed(dict.fromkeys(found)) if name in _STORIES]
 
 
+def places_of(text: str) -> list[str]:
+    """The state directories of the joins in the text of a plan, of those that this process has built."""
+    return [_STORIES[name][1] for name in dict.fromkeys(_NAME.findall(text)) if name in _STORIES]
+
+
 @known_names
 def explain(
     join: DataFrame | str | os.PathLike[str],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from inspect import signature
 from typing import Any
 
@@ -28,6 +29,7 @@ from watersmeet.spark.storage import StorageOptions
 from watersmeet.spark.window import window_join
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator
+from watersmeet.window.interval import Between, pair_within
 
 WHO = "join"
 FUNCTIONS: dict[str, Callable[..., DataFrame]] = {
@@ -42,7 +44,7 @@ RENAMED = {"window": "within", "punctuations": "ends", "constraints": "unique", 
 KINDS = {"unique": "one_to_many", "clustered": "clustered", "ordered": "ordered"}
 _INPUTS = {"left", "right", "inputs", "stream", "master", "on", "how", "state_dir"}
 
-Length = Any  # a duration, a pair of them, or `wm.between`
+Length = str | timedelta
 
 
 def options_of(family: str) -> list[str]:
@@ -58,8 +60,8 @@ def join(
     how: str = "inner",
     *,
     state_dir: str | os.PathLike[str],
-    within: Length | None = None,
-    time: Any = None,
+    within: Length | tuple[Length | None, Length | None] | Between | None = None,
+    time: str | Sequence[str] | Mapping[str, str] | None = None,
     unique: Any = None,
     clustered: Any = None,
     ordered: Any = None,
@@ -85,9 +87,9 @@ def join(
         how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
             unmatched row is emitted once, as soon as it is certain that nothing can match it.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
-        within: How long the rows of the left and of the right input wait for rows that come after them: a pair of
-            durations such as `("30 min", "0 s")`, or one for both. A pair of rows is a result iff
-            `-right <= right time - left time <= left`. For a list of streams one duration: the longest time between the
+        within: How much later than its left row a right row may be: the least and the greatest time, both included,
+            such as `("0 s", "30 min")`, the same as `between("0 s", "30 min")`. A duration alone is the greatest time
+            between the two, whichever comes first. For a list of streams one duration: the longest time between the
             first and the last row of a combination.
         time: The timestamp columns of the inputs, in order, or one name for all. None: rows have the time of their
             micro-batch.
@@ -116,7 +118,7 @@ def join(
     ...     on="order_id",
     ...     how="left",
     ...     state_dir="state/orders",
-    ...     within=("30 min", "0 s"),
+    ...     within=("0 s", "30 min"),
     ...     time=("ordered_at", "paid_at"),
     ... )  # doctest: +SKIP
     >>> print(wm.explain(joined))  # doctest: +SKIP
@@ -138,7 +140,7 @@ def join(
     )
     choice = decide(WHO, facts, operator)
     given = {
-        "window": within,
+        "window": pair_within(WHO, within) if isinstance(within, tuple | list) and not facts.several else within,
         "time": time,
         "constraints": _constraints(unique, clustered, ordered) or None,
         "punctuations": ends,

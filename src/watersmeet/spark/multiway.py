@@ -17,9 +17,10 @@ from watersmeet.join.clock import Late
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions, required_inputs
 from watersmeet.plan.options import known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
+from watersmeet.spark.conditions import condition_of, where_of
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
 from watersmeet.spark.output import check_clashes, may_be_null
-from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column
+from watersmeet.spark.schema import Source, check_streaming, comparable_name, find_column, null_safe_keys
 from watersmeet.spark.storage import StorageOptions, stored_at
 from watersmeet.state.space import PAGE_ROWS
 
@@ -35,6 +36,8 @@ def multiway_join(
     on: Names | Mapping[str, Names],
     *,
     state_dir: str | os.PathLike[str],
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
     driver: DriverName = "output_size",
     names: Sequence[str] | None = None,
     time: Names | Mapping[str, str] | None = None,
@@ -65,6 +68,11 @@ def multiway_join(
             names come first and once in the output, followed by each input's other columns; with a dict of different
             names all columns of all inputs are kept.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        nulls_match: Whether a null in the key matches a null, as with Spark's `<=>`: for all key columns, or for those
+            that are named. By default a null matches nothing.
+        where: A SQL condition on combinations of rows with equal keys that must hold for a result, such as
+            `"orders.price <= payments.amount"`. The inputs are called by their names, or by their aliases (see
+            docs/conditions.md). Not with `optional`.
         driver: How the order is chosen in which a micro-batch's inputs are worked off: `"output_size"`,
             `"output_rate"`, `"consumption_rate"`, `"round_robin"` or `"timestamp"`. Never changes the answer.
         names: Names for a list of inputs, by default `input_1`, `input_2`, ... With names (or a dict of inputs) columns
@@ -112,7 +120,8 @@ def multiway_join(
     """
     named = _named(inputs, names)
     keys, shared = _keys(on, named)
-    sources = [_source(name, frame, keys[name]) for name, frame in named.items()]
+    safe = null_safe_keys(WHO, next(iter(named.values())), nulls_match, list(zip(*keys.values(), strict=True)))
+    sources = [replace(_source(name, frame, keys[name]), nulls_match=safe) for name, frame in named.items()]
     positions = _time_positions(time, sources)
     times = {source.name: internal_name(source, positions[source.name]) for source in sources if positions}
     options = MultiwayOptions.checked(
@@ -131,6 +140,16 @@ def multiway_join(
         buckets=buckets,
     )
     required = required_inputs(WHO, options.optional, list(named))
+    if options.optional and where is not None:
+        raise OptionError(
+            WHO,
+            expected="where without optional inputs",
+            found=f"where={where!r} and optional={list(options.optional)}",
+            hint="Which combinations lack an optional input would depend on the condition: filter the result, or join "
+            "the optional input by itself with wm.join(..., how='left', where=...).",
+            option="where",
+        )
+    condition = where_of(WHO, where, sources, sides=list(named))
     if options.optional and len(required) == 1:  # its rows without a key are combinations of their own
         sources = [replace(source, keep_null_keys=source.name in required) for source in sources]
     prefix = names is not None or isinstance(inputs, Mapping)
@@ -140,6 +159,7 @@ def multiway_join(
         sources=sources,
         output=_output(sources, required[0], options.optional, shared=shared, prefix=prefix),
         options=options,
+        condition=condition_of(condition),
         state_dir=stored_at(WHO, sources[0].frame, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.memory is not None if options.window is None else None,  # with a window nothing is left for later

@@ -9,9 +9,10 @@ from typing import Literal
 
 from pyspark.sql import DataFrame
 
+from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Options, known_names
-from watersmeet.progressive.options import UNLIMITED, Flush, ProgressiveOptions
+from watersmeet.progressive.options import UNLIMITED, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.output import binary_output, typed_sources

@@ -11,7 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import OptionError
+from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
+from watersmeet.join.victims import Policy
 from watersmeet.plan.options import known_names
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Constraint
@@ -47,6 +49,8 @@ def punctuated_join(
     purge: Literal["immediate", "batch"] | None = None,
     purge_after: int = 100,
     memory: str | int | None = None,
+    policy: Literal["largest"] | Policy = "largest",
+    flush: Flush | None = None,
     goal: Literal["throughput", "memory", "punctuations"] | None = None,
     scheduling: Literal["sequential", "priority", "value"] | None = None,
     quota: int | None = None,
@@ -87,6 +91,10 @@ def punctuated_join(
         memory: Budget for all partitions together, such as `"256 MB"`; what does not fit is spilled to disk and joined
             when no rows come, or at the end. Without it everything stays in memory. It may be changed,
             added and taken away at a restart.
+        policy: Which rows are spilled first, both inputs' together: `"largest"` (the largest buckets of both, the
+            default), `"rpj"` (where fewest arrivals are expected), `"xjoin"` (the largest buckets of an input) or
+            `"hmj"` (large and balanced ones). Never changes the answer.
+        flush: The policy's way to choose: `"optimal"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that
@@ -133,6 +141,8 @@ def punctuated_join(
         purge_after=purge_after,
         on_violation=on_violation,
         propagate=propagate,
+        policy=policy,
+        flush=flush,
         buckets=buckets,
         idle_pages=idle_pages,
         **{name: value for name, value in given.items() if value is not None},
@@ -163,6 +173,7 @@ def punctuated_join(
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.memory is not None or options.purge == "batch" or options.quota is not None,
+        clock=options.policy != "largest",
         extra_output=extra,
     ).frame()
     if propagate is None:

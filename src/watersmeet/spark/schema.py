@@ -196,7 +196,7 @@ def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
     )
 
 
-def null_safe_keys(who: str, left: DataFrame, nulls_match: Any, pairs: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+def null_safe_keys(who: str, left: DataFrame, nulls_match: Any, pairs: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
     """`nulls_match` as the numbers of the keys of which nulls match each other."""
     if isinstance(nulls_match, bool):
         return tuple(range(len(pairs))) if nulls_match else ()

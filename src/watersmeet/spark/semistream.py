@@ -15,6 +15,7 @@ from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions, checked_type
 from watersmeet.spark.binding import Binding, internal_name
+from watersmeet.spark.conditions import where_of
 from watersmeet.spark.control import send_signal
 from watersmeet.spark.event_time import AT_ONCE
 from watersmeet.spark.master import SPARK_HASH, prepare_master, widest
@@ -26,6 +27,7 @@ from watersmeet.spark.schema import (
     comparable_name,
     find_column,
     key_pairs,
+    null_safe_keys,
 )
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
@@ -43,6 +45,8 @@ def semi_stream_join(
     how: str = "inner",
     *,
     state_dir: str | os.PathLike[str],
+    nulls_match: bool | Sequence[str] = False,
+    where: str | None = None,
     memory: int | str = "64 MB",
     policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
     max_delay: int = 10,
@@ -69,6 +73,10 @@ def semi_stream_join(
             matches nothing is emitted once, as soon as its version of the table is known to have no such key: at once
             if the cache knows it, else when the part of the table that could hold the key has been read.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
+        nulls_match: Not here: a master table has no rows with a null key. Anything but False is refused.
+        where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
+            right.limit"`. The stream is called `left` or `stream`, the table `right` or `master` (see
+            docs/conditions.md).
         memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
         policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
             order, with and without a cache). Never changes the answer.
@@ -94,6 +102,15 @@ def semi_stream_join(
     check_choice(WHO, "idle", idle, ("work", "sleep"))
     kind = checked_type(WHO, how)
     pairs, shared = key_pairs(WHO, on)
+    if null_safe_keys(WHO, stream, nulls_match, pairs):
+        raise OptionError(
+            WHO,
+            expected="nulls_match=False",
+            found=f"nulls_match={nulls_match!r}",
+            hint="A master table is prepared without the rows that have a null key. Replace nulls in the key by a "
+            "value, in the stream and in the table, for example with coalesce.",
+            option="nulls_match",
+        )
     state_dir = checked_path(WHO, "state_dir", state_dir)
     use_storages(stream, state_dir, master, storage_options, cache, cache_dir)
     home = StateDir(state_dir)
@@ -125,6 +142,8 @@ def semi_stream_join(
     payload = [i for i in range(len(stream.columns)) if i not in keys]
     left = Source(STREAM, stream, keys, payload)
     right = _master_source(stream, description, [name for _, name in pairs])
+    condition = where_of(WHO, where, [left, right])
+    whole = right  # the rows of the table have all its columns, also where no more than keys are wanted
     left, right = typed_sources([left, right], kind)
     columns = binary_output(WHO, left, right, shared=shared, how=kind)
     frame = Binding(
@@ -138,6 +157,7 @@ def semi_stream_join(
             if column.input == MASTER
         ],
         how=kind,
+        condition=None if condition is None else lambda rows, types: condition.plan([*rows, whole], types),
         options=options,
         state_dir=state_dir,
         places=[path],

@@ -110,6 +110,7 @@ def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         run_id=position.run_id,
         attempt=position.attempt,
         join=job.join,
+        choices=job.choices,
     )
     for result in results:
         yield from job.result(result).to_batches(max_chunksize=OUTPUT_ROWS)

@@ -16,7 +16,9 @@ from watersmeet.calibration.window import window_costs
 from watersmeet.combined.options import PromisedWindowOptions
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.clock import Late
+from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
+from watersmeet.join.victims import Policy
 from watersmeet.plan.options import Duration, Options, checked_path, known_names
 from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
@@ -58,6 +60,8 @@ def window_join(
     algorithm: Algorithm = "auto",
     service_rate: float | None = None,
     memory: str | int | None = None,
+    policy: Literal["soonest"] | Policy = "soonest",
+    flush: Flush | None = None,
     on_overload: Overload = "keep",
     idle_timeout: Length | None = None,
     partitions: int | None = None,
@@ -101,6 +105,10 @@ def window_join(
             loops), or `"auto"` to choose by measured costs. Never changes the answer.
         service_rate: Rows per second that the join can take, all partitions together; None to estimate it.
         memory: Bytes for rows held in memory, all partitions together (`"256 MB"`); None for no limit.
+        policy: Which rows leave memory first: `"soonest"` (those that expire soonest, the default), `"rpj"` (those
+            least likely to match, by the arrival rates of both inputs), `"xjoin"` or `"hmj"`, as in `progressive_join`.
+            On disk they are probed like those in memory: it never changes the answer, nor when it comes.
+        flush: The policy's way to choose: `"optimal"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
         on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
             faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it,
             and neither can prove that a row has no match, so they work with `how="inner"` only.
@@ -149,6 +157,8 @@ def window_join(
         algorithm=algorithm,
         service_rate=service_rate,
         memory=memory,
+        policy=policy,
+        flush=flush,
         on_overload=on_overload,
         idle_timeout=idle_timeout,
     )
@@ -190,7 +200,10 @@ def window_join(
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
         tick=options.idle_timeout is not None,
-        clock=options.time is None or options.on_overload != "keep" or options.idle_timeout is not None,
+        clock=options.time is None
+        or options.on_overload != "keep"
+        or options.idle_timeout is not None
+        or options.policy != "soonest",
         # Clocks are those of a partition: how long an unmatched row waits has no bound that Spark could be told.
         times={} if any(kind.unmatched) else _event_times(sources, options),
     ).frame()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import time, timedelta
 from enum import IntEnum
 from functools import reduce
@@ -115,6 +115,7 @@ class Job:
     plan: JoinPlan
     layout: Layout
     required: Sequence[bool]  # by output column, whether it is never null
+    choices: Sequence[Mapping[str, str]] = field(default_factory=list)  # made when it was built, with their reasons
     release: str = __version__
 
     def to_json(self) -> str:
@@ -126,6 +127,7 @@ class Job:
                 "plan": self.plan.to_dict(),
                 "layout": asdict(self.layout),
                 "required": list(self.required),
+                "choices": list(self.choices),
             }
         )
 

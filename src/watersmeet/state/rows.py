@@ -354,7 +354,8 @@ class RowStore:
 
     def bucket_bytes(self) -> Counts:
         """Bytes in memory, per bucket."""
-        found = np.zeros_like(self.bucket_rows)
+        assert self.buckets is not None
+        found: Counts = np.zeros(self.buckets.count, np.int64)
         for run in self.resident:
             edges = self._edges(run)
             sizes = stretch_bytes(run.table, edges) * np.array([run.has(start) for start in edges[:-1]])
@@ -471,6 +472,37 @@ class RowStore:
             pages = cut_into_pages(table, self.buckets, self.page_rows)
             self.spill(pages, oldest=run.oldest, newest=run.newest, **facts)
         self._swept(before - self.rows)
+
+    def spill_buckets(self, buckets: Sequence[int], spared: Callable[[Run], bool] = lambda run: False) -> int:
+        """Move some buckets of the resident runs to disk, but for runs that are `spared`; returns how many rows.
+
+        Run by run, so that what is near in time stays together. A run without marks only gets a hole.
+        """
+        assert self.buckets is not None
+        moved = 0
+        for run in self.resident:
+            ranges = [] if spared(run) else [bounds for bucket in buckets for bounds in self._range(run, bucket)]
+            if not ranges:
+                continue
+            before = self.rows
+            parts = (Part(self, run, run.table.slice(start, stop - start), start) for start, stop in ranges)
+            table = self._sorted([part.take(part.living) for part in parts], "hash")
+            left = self._without(run, ranges)
+            self.runs = [left if one.id == run.id else one for one in self.runs if one.id != run.id or left.rows]
+            if left.id != run.id or not left.rows:
+                self._forget([run])
+            self._count(hashes_of(table), -1)
+            if table.num_rows:
+                facts = {name: getattr(run, name) for name in ("slot", "width", "keys")}
+                if self.time:
+                    times = times_of(table, self.time)
+                    facts |= {"time_from": int(times.min()), "time_to": int(times.max())}
+                pages = cut_into_pages(table, self.buckets, self.page_rows)
+                self.spill(pages, oldest=run.oldest, newest=run.newest, **facts)
+            self._swept(before - self.rows)
+            moved += table.num_rows
+        self.compact()
+        return moved
 
     # -- keeping order
 

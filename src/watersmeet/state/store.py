@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -168,11 +169,12 @@ class PartitionStore:
         timings: dict[str, float],
         time: int,
         estimates: dict[str, float] | None = None,
+        said: Sequence[Mapping[str, Any]] = (),
     ) -> Manifest:
         """Write what has no file yet, then the manifest: from then on the version exists.
 
-        `time` and `timings` come from the wall clock and `estimates` from samples: they are recorded beside what the
-        digest covers.
+        `time` and `timings` come from the wall clock, `estimates` from samples, and events that are `said` by the run
+        of the query and not by the batch: they are recorded beside what the digest covers.
         """
         started = perf_counter()
         self._list(manifest, state, space)
@@ -181,6 +183,7 @@ class PartitionStore:
         deterministic = metrics.as_dict()
         entry = {"batch": manifest.version, "time": time, "run": manifest.run_id, **deterministic, "timings": timings}
         entry["estimates"] = estimates or {}
+        entry["events"] = [*said, *entry["events"]]
         resident = [run.nbytes for run in state.runs if run.tier == "resident"]
         entry["resident_bytes"] = sum(resident) + sum(table.nbytes for table in state.side_tables)
         entry["spilled_bytes"] = sum(run.nbytes for run in state.runs if run.tier == "spilled")

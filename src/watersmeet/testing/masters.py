@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -67,15 +67,20 @@ def semi_stream_plan(
     )
 
 
-def semi_stream_join(script: Script, master: Sequence[Row], how: str = "inner") -> Counter[Row]:
+def semi_stream_join(
+    script: Script,
+    master: Sequence[Row],
+    how: str = "inner",
+    where: Callable[[Row, Row], bool] = lambda stream, master: True,
+) -> Counter[Row]:
     """The multiset of rows of a stream joined with a table, with dictionaries and loops."""
     partners = defaultdict(list)
-    for key, *payload in master:
-        partners[key].append(tuple(payload))
+    for one in master:
+        partners[one[0]].append(one)
     answer: Counter[Row] = Counter()
     for arrival in script:
         for row in arrival.rows.get(STREAM, ()):
-            found = partners.get(row[0], []) if row[0] is not None else []
+            found = [one[1:] for one in partners.get(row[0], ()) if row[0] is not None and where(row, one)]
             answer.update(_owed(row, found, how, width=len(master[0]) - 1))
     return answer
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import time
+from contextlib import redirect_stdout
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError, extra
 from watersmeet.plan.options import checked_path, known_names
+from watersmeet.spark.explaining import places_of
 from watersmeet.state.directory import CONTROL
 from watersmeet.view.board import Board
 
@@ -36,8 +39,8 @@ def ui(
     notebook the value shows itself as a frame. It needs `pip install 'watersmeet[ui]'`.
 
     Args:
-        query_or_state_dir: A running query, whose joins are found by its sources (those with state in an object store
-            are not: give their directories), a state directory, or a list of them.
+        query_or_state_dir: A running query, whose joins are found by its sources or its plan, a state directory, or a
+            list of them.
         host: The address to listen on. Any but that of this machine needs a token, which is made up if none is given.
         port: The port; 0 for any free one.
         token: What a visitor must show, as part of the address.
@@ -88,19 +91,28 @@ def _places(given: Any) -> list[str]:
 
 
 def _state_dirs(query: Any) -> list[str]:
-    """The state directories of a query's joins, by the folders of markers that it reads."""
+    """The state directories of a query's joins, by the folders of markers that it reads; of joins with state in an
+    object store, which read none, by their names in its plan."""
     deadline = time.monotonic() + FIRST_BATCH_SECONDS
     while (progress := query.lastProgress) is None and query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)
     sources = progress["sources"] if progress is not None else []
     found = (_MARKERS.match(str(source["description"])) for source in sources)
-    places = [os.path.normpath(match[1]) for match in found if match]
+    places = [os.path.normpath(match[1]) for match in found if match] or places_of(printed_plan(query))
     if not places:
         raise OptionError(
             WHO,
-            expected="a query with a join whose state is on a file system",
+            expected="a query with a join that this process has built",
             found="none among its sources" if sources else "a query without a first batch",
             hint="Give the state directory in place of the query.",
             option=PLACE,
         )
     return places
+
+
+def printed_plan(query: Any) -> str:
+    """What Spark prints of a query's plan."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        query.explain()
+    return printed.getvalue()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.story import recorded_story
 from watersmeet.errors import StateDirError, StateError
 from watersmeet.pipeline.failures import recorded_failures
 from watersmeet.pipeline.history import BatchRecord, History
@@ -81,7 +83,8 @@ class JoinReader(History):
     def _completed(self, record: BatchRecord) -> None:
         before = self.complete[-1] if self.complete else None
         if before is None or (before.run and record.run and record.run != before.run):
-            self.__dict__.pop("tuning", None)  # a restart may have other options
+            for known in ("tuning", "choices"):  # a restart may have others
+                self.__dict__.pop(known, None)
             self.restarts += [] if before is None else [record]
         self.complete.append(record)
 
@@ -120,6 +123,15 @@ class JoinReader(History):
             return recorded_inputs(self.directory).plan.tuning
         except (StateError, StateDirError):  # an older state has no such record
             return {}
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """What was chosen when the join was last built, and why; empty if nobody knows."""
+        try:
+            story = recorded_story(self.directory)
+        except StateError:
+            return ()
+        return () if story is None else story.reasons
 
     @property
     def budget(self) -> int | None:

@@ -87,8 +87,16 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "dd_task": _task,
     "driver": _driver,
     "algorithm": _algorithm,
+    "choice": lambda e: f"{str(e['what']).replace('_', ' ').capitalize()}: {e['value']}, because {e['why']}",
     "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {number(e['rows_spilled_again'])} rows stay on disk",
-    "shed": lambda e: f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second",
+    "shed": lambda e: (
+        f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second; about "
+        f"{number(round(e['expected_results_lost']))} results are lost"
+    ),
+    "shrink": lambda e: (
+        f"The window of {e['input']} shortened by {number(e['rows'])} rows: it had {number(e['bytes'])} bytes, and "
+        f"{number(e['budget'])} fit"
+    ),
     "index": lambda e: f"A run of {number(e['rows'])} rows of {e['input']} sorted, after scans had cost as much",
     "fan_out": lambda e: f"Key {e['key']} has {number(e['combinations'])} combinations",
     "purge": lambda e: f"{number(e['rows'])} rows of {e['input']} purged by {number(e['promises'])} promises",

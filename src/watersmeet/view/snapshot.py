@@ -12,11 +12,14 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.pipeline.history import BatchRecord
 from watersmeet.plan.metrics import FAMILIES
+from watersmeet.state.history import held_runs
 from watersmeet.state.manifest import Manifest
 from watersmeet.view.reading import JoinReader
 from watersmeet.view.sentences import seconds, sentence
@@ -61,6 +64,7 @@ class Snapshot:
             "place": join.directory.uri,
             "partitions": join.record["partitions"],
             "options": {**identity["options"], **join.tuning},
+            "choices": [asdict(choice) for choice in join.choices],
             "status": self.status,
             "phase": self.live.get("phase"),
             "now": self.now,
@@ -141,7 +145,24 @@ class Snapshot:
         waits = {name.removeprefix("delay_"): self.newest.counters.get(name) for name in _DELAYS}
         if any(value is not None for value in waits.values()):
             found["waits"] = waits
+        if held := self._held_for():
+            found["held"] = held
         return found
+
+    def _held_for(self) -> dict[str, float]:
+        """For inputs whose unmatched rows are results, how long the oldest row that is held has waited, at most."""
+        kind = JOIN_TYPES.get(self.join.record["identity"].get("how", "inner"), JOIN_TYPES["inner"])
+        wanted = {name for name, kept in zip(self.join.inputs, kind.unmatched, strict=False) if kept}
+        oldest: dict[str, int] = {}
+        for manifest in self.manifests:
+            for name, run, alive in held_runs(manifest):
+                if name in wanted and alive:
+                    oldest[name] = min(run.oldest, oldest.get(name, run.oldest))
+        times = {one.batch: one.time for one in self.batches}
+        first = self.batches[0].time if self.batches else self.until
+        return {
+            self.join.names[name]: max(self.until - times.get(batch, first), 0) / 1e6 for name, batch in oldest.items()
+        }
 
     def _state(self) -> dict[str, Any]:
         options, budget = self.join.record["identity"]["options"], self.join.budget

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
@@ -31,6 +32,7 @@ class Explanation:
     right: Load
     costs: KernelCosts
     streams: tuple[Stream, Stream] | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)  # by window, a structure that is not chosen
 
     def full_costs(self) -> dict[str, float]:
         """The four combinations, the left window's structure first."""
@@ -42,9 +44,14 @@ class Explanation:
 
     @property
     def choice(self) -> str:
-        """The cheapest combination."""
+        """The cheapest combination of those that can be chosen."""
         costs = self.full_costs()
-        return min(costs, key=lambda name: costs[name])
+        open_to = {
+            name: cost
+            for name, cost in costs.items()
+            if all(self.fixed.get(side, one) == one for side, one in zip(("left", "right"), name, strict=True))
+        }
+        return min(open_to, key=lambda name: open_to[name])
 
     @staticmethod
     def crossover(load: Load, costs: KernelCosts) -> float | None:
@@ -71,6 +78,9 @@ class Explanation:
                 f"{side} window: {load.rows:,.0f} rows, {load.keys:,.0f} distinct keys, {load.runs:.0f} runs; "
                 f"{load.inserted:,.0f} rows in and {load.probes:,.0f} probes a batch"
             )
+            if side in self.fixed:
+                lines.append("  hash in any case: of its rows only keys and times are kept, in their order")
+                continue
             turn = self.crossover(load, self.costs)
             always = "hash" if hash_cost(load, self.costs) < loop_cost(load, self.costs) else "nested loops"
             lines.append(
@@ -107,6 +117,14 @@ def explain_rates(
     return Explanation(*loads, costs, (left, right))
 
 
+def _fixed(names: Sequence[str], counters: Mapping[str, float]) -> dict[str, str]:
+    """The window that is kept by hash while the other one's structure is chosen: that of a semi or anti join of which
+    only keys and times are kept. An algorithm that was given for both is compared with all others."""
+    chosen = {name for name in names if f"cost_ns.{name}.hash" in counters}
+    sides = zip(("left", "right"), names, strict=True)
+    return {side: "H" for side, name in sides if chosen and name not in chosen}
+
+
 def explain_state(directory: StateDir, costs: KernelCosts) -> Explanation | None:
     """From what a running join has observed, in the partition with the most rows; None if it has not run yet."""
     best: tuple[int, Explanation] | None = None
@@ -127,5 +145,8 @@ def explain_state(directory: StateDir, costs: KernelCosts) -> Explanation | None
         ]
         rows = int(sum(load.rows for load in loads))
         if best is None or rows > best[0]:
-            best = rows, Explanation(loads[0], loads[1], costs)
+            best = (
+                rows,
+                Explanation(loads[0], loads[1], costs, fixed=_fixed(list(manifest.values["choices"]), counters)),
+            )
     return None if best is None else best[1]

@@ -62,6 +62,29 @@ def between(low: str | timedelta | None, high: str | timedelta | None) -> Betwee
         ) from None
 
 
+def pair_within(who: str, ends: Sequence[Any]) -> Between:
+    """The interval that a pair of durations says to `wm.join`. Two equal ones are refused: whoever writes them means a
+    window for each input.
+
+    >>> pair_within("join", ("0 s", "30 min")).waits
+    (1800000000, 0)
+    """
+    try:
+        found = interval(ends)
+        if found.low == found.high != 0:
+            raise ValueError("an interval of one moment")
+    except ValueError as error:
+        raise OptionError(
+            who,
+            expected="within = (low, high), the least and the greatest right time less left time",
+            found=f"{tuple(ends)!r}: {error}",
+            hint="Write ('0 s', '30 min') for right rows up to 30 minutes after their left rows, '30 min' for either "
+            "way, or wm.between(...) for any interval.",
+            option="within",
+        ) from None
+    return found
+
+
 def interval(ends: Any) -> Between:
     """An interval of two ends as a user writes them; a `ValueError` says what is wrong."""
     if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from watersmeet.join.clock import Late
+from watersmeet.join.flush_policies import Flush
+from watersmeet.join.victims import Policy, check_flush
 from watersmeet.plan.options import MAX_DURATION, WRITTEN, Duration, Options, Size, written_duration
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.interval import Between, Waits, interval, reach_of
@@ -32,6 +34,8 @@ class WindowOptions(Options):
             "algorithm",
             "service_rate",
             "memory",
+            "policy",
+            "flush",
             "on_overload",
             "idle_timeout",
             "late",
@@ -62,6 +66,10 @@ class WindowOptions(Options):
     """Rows per second that the whole join can take; None to estimate it from earlier batches."""
     memory: Size | None = Field(default=None, gt=0)
     """Bytes for the rows held in memory, all partitions together."""
+    policy: Literal["soonest"] | Policy = "soonest"
+    """Which rows leave memory first: those that expire soonest, or as in a progressive join of this policy."""
+    flush: Flush | None = None
+    """The policy's way to choose them, if it is not its own."""
     idle_timeout: Duration | None = Field(default=None, gt=0)
     """How long an input may be silent before it holds the other one back no more; None: for ever."""
     shedding: Shedding = "equal"
@@ -120,12 +128,19 @@ class WindowOptions(Options):
             unused.add("memory_split")
         if self.time is None:
             unused |= {"lateness", "late"}
+        if self.memory is None or self.on_overload == "shrink":
+            unused |= {"policy", "flush"}
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.on_overload == "shrink" and self.memory is None:
             raise ValueError("on_overload='shrink' needs memory=..., the size the windows must shrink to")
+        check_flush(self.policy, self.flush, self.memory)
+        if self.policy != "soonest" and self.on_overload == "shrink":
+            raise ValueError("policy has no effect with on_overload='shrink': no row goes to disk")
+        if self.policy != "soonest" and self.algorithm not in ("auto", "HH"):
+            raise ValueError("policy needs algorithm='auto' or 'HH': it flushes by ranges of the key's hash")
         if self.service_rate is not None and self.on_overload == "keep":
             raise ValueError("service_rate has an effect only with on_overload='shed' or 'shrink'")
         if None in self.window and self.on_overload != "keep":

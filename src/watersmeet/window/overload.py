@@ -74,9 +74,10 @@ class Overload:
             if limit < rate:
                 rows = arrived[name]
                 let_in[name] = rows.select(kept(rows.content, batch, limit / rate))
-        self._account(arrived, let_in, (left, right), allowed, interval, metrics, keys)
+        lost = self._account(arrived, let_in, (left, right), allowed, interval, metrics, keys)
         metrics.event(
             "shed",
+            expected_results_lost=lost,
             service_rate=service_rate,
             rates=[left, right],
             regulated=list(allowed),
@@ -107,7 +108,8 @@ class Overload:
         interval: float,
         metrics: Metrics,
         keys: Mapping[str, float],
-    ) -> None:
+    ) -> float:
+        """Count what is dropped; returns how many results that costs, estimated."""
         for name in self.names:
             offered, dropped = len(arrived[name]), len(arrived[name]) - len(let_in[name])
             metrics.gauge(f"shed_share.{name}", dropped / offered if offered else 0.0)
@@ -120,6 +122,7 @@ class Overload:
         metrics.gauge("expected_loss_share.shed", share)
         metrics.count("expected_results_lost", lost)
         self._add("expected_results_lost", lost)
+        return lost
 
     def _add(self, name: str, amount: float) -> None:
         self.account[name] = self.account.get(name, 0) + amount
@@ -162,7 +165,8 @@ class Overload:
             budgets = self._budgets((sizes[0], sizes[1]), (rates[0], rates[1]), memory * cut)
             for name, size, budget in zip(self.names, sizes, budgets, strict=True):
                 if size > budget:
-                    self._cut(stores[name], budget / size)
+                    rows = self._cut(stores[name], budget / size)
+                    metrics.event("shrink", input=name, rows=rows, bytes=int(size), budget=int(budget))
 
     def _side(self, name: str) -> str:
         return "left" if name == self.names[0] else "right"
@@ -177,13 +181,16 @@ class Overload:
         right = min(sizes[1], memory - left)
         return min(sizes[0], memory - right), right
 
-    def _cut(self, store: RowStore, share: float) -> None:
+    def _cut(self, store: RowStore, share: float) -> int:
+        """Keep the newest rows, so large a share; returns how many have left."""
         before = store.resident_rows
         time = newest(store, int(before * share))
         if time is not None:
             store.remove(Before(time), "shrunk")
             store.settle(tight=True)
-        self._add(f"shrunk.{store.name}", before - store.resident_rows)
+        gone = before - store.resident_rows
+        self._add(f"shrunk.{store.name}", gone)
+        return gone
 
     def _report_windows(
         self,

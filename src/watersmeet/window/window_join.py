@@ -33,10 +33,11 @@ from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.expiry import behind, inherit_horizon, passed
+from watersmeet.join.expiry import behind, inherit_horizon, passed, spill_victims
 from watersmeet.join.hand import Hand
 from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
+from watersmeet.join.victims import Victims
 from watersmeet.join.waits import WaitingRows, waits_for_times
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.plan.options import MAX_DURATION
@@ -109,6 +110,10 @@ class WindowJoin(BinaryJoin):
             # Only runs of one slice are merged: with a cell to a slice, what they make redundant is found.
             self.layouts[self.right].width = max(self.cell, self.layouts[self.right].width)
         self.stores = {spec.name: self._store(spec) for spec in plan.inputs}
+        self.victims: Victims | None = None
+        if self.options.policy != "soonest":
+            self.victims = Victims(self.options.policy, Buckets(DISK_BUCKETS), flush=self.options.flush)
+            self.given = dict.fromkeys(self.names, METHODS["H"])
         self.scanned: dict[str, Scanned] = {}
 
     def _store(self, spec: InputSpec) -> RowStore:
@@ -149,7 +154,7 @@ class WindowJoin(BinaryJoin):
         yield from self._probe_new(admitted, hand)
         yield from hand.settle()
         yield from self._keep_all(admitted, hand, batch)
-        self._stay_within_memory()
+        self._stay_within_memory(admitted, batch)
         self._choose(admitted)
 
     def _advance_clock(self, batch: Batch) -> float:
@@ -259,7 +264,12 @@ class WindowJoin(BinaryJoin):
     def _method(self, name: str) -> str:
         return self.given.get(name) or self.choices[name].method
 
-    def _stay_within_memory(self) -> None:
+    def _stay_within_memory(self, arrived: dict[str, Rows], batch: Batch) -> None:
+        memory = self.overload.memory
+        if self.victims is not None and memory is not None:
+            self.victims.observe([hashes_of(rows.table) for rows in arrived.values()], self.now or 0)
+            ended = [index for index, name in enumerate(self.names) if self.ends(name, batch)]
+            spill_victims(self.stores, memory, self.victims, ended, self.metrics, self.emitter.preserved)
         bounds = {name: self.clock.bound(other) for name, other in self.other.items()}
         self.overload.stay_within_memory(self.stores, self.layouts, self.windows, bounds, self.metrics)
 
@@ -316,6 +326,8 @@ class WindowJoin(BinaryJoin):
             self.layouts[name].width = min(one.layouts[name].width for one in former)
             self.choices[name] = former[0].choices[name].scaled(share)
         self.clock.inherit([one.clock for one in former])
+        if self.victims is not None:
+            self.victims.inherit([one.victims for one in former])
         counted = [heir.is_first_heir(origin.partition) for origin in origins]
         self.overload.inherit([one.overload for one in former], counted, share)
 
@@ -329,6 +341,7 @@ class WindowJoin(BinaryJoin):
             "widths": {name: layout.width for name, layout in self.layouts.items()},
             "choices": {name: choice.as_json() for name, choice in self.choices.items()},
             "overload": self.overload.as_json(),
+            **({} if self.victims is None else {"victims": self.victims.save()}),
         }
         return state
 
@@ -340,5 +353,7 @@ class WindowJoin(BinaryJoin):
         self.clock.newest = dict(values["newest"])
         self.choices = {name: Choice(**saved) for name, saved in values["choices"].items()}
         self.overload.restore(values["overload"], state.history)
+        if self.victims is not None:
+            self.victims.restore(values.get("victims"))
         for name, layout in self.layouts.items():
             layout.width = values["widths"][name]

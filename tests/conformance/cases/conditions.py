@@ -1,4 +1,4 @@
-"""Conditions on pairs beside the equality of keys: every family of two inputs, every join type."""
+"""Conditions on pairs beside the equality of keys: every family, every join type."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.conformance.cases import combined, progressive, punctuated, window
+from tests.conformance.cases import combined, multiway, progressive, punctuated, semistream, window
 from watersmeet.join.condition import constants
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.testing.arrivals import Row, Script
 from watersmeet.testing.cases import Case
-from watersmeet.testing.oracle import BinaryOracle
+from watersmeet.testing.masters import semi_stream_join
+from watersmeet.testing.oracle import BinaryOracle, inner_join
 
 # The text of the left row is at most that of the right one, and they came within 40 rows of each other.
 CONDITION: dict[str, Any] = {
@@ -88,4 +89,60 @@ def cases(how: str) -> Iterator[Case]:
     yield conditional(punctuated.case("quota and spilling", quota=3, scheduling="value", **punctuated.TINY), **late)
 
 
+def with_table(policy: str, name: str, how: str, **tuning: Any) -> Case:
+    """A stream and a table: most rows of a key fail the condition, on some all do."""
+    made = semistream.case(policy, f"{name}, where", how=how, **tuning)
+    oracle = partial(semi_stream_join, master=semistream.master_rows(), how=how, where=suits)
+    return replace(made, oracle=oracle, condition=OF_TABLE, variation=True)
+
+
+OF_TABLE: dict[str, Any] = {
+    "text": "master.p0 <= 100 * stream.p0 AND master.p1 <> 'm'",
+    "tree": [
+        "and",
+        ["<=", ["column", "right", "_p0"], ["*", ["column", "left", "_p0"], ["constant", 0]]],
+        ["not", ["=", ["column", "right", "_p1"], ["constant", 1]]],
+    ],
+    "ansi": True,
+    **constants({"c0": pa.array([100], pa.int64()), "c1": pa.array(["m"])}),
+}
+
+
+def suits(stream: Row, master: Row) -> bool:
+    return bool(master[1] <= 100 * stream[1] and master[2] != "m")
+
+
+def of_three(script: Script) -> Counter[Row]:
+    answer: Counter[Row] = Counter()
+    for row, count in inner_join(script, multiway.INPUTS[3]).items():
+        answer[row] += count * (row[2] <= row[4] and row[1] != row[5])
+    return +answer
+
+
+THREE: dict[str, Any] = {
+    "text": "a.p1 <= b.p1 AND a.p0 <> c.p0",
+    "tree": [
+        "and",
+        ["<=", ["column", "a", "_p1"], ["column", "b", "_p1"]],
+        ["not", ["=", ["column", "a", "_p0"], ["column", "c", "_p0"]]],
+    ],
+    "ansi": True,
+    **constants({}),
+}
+
+
+def several(case: Case) -> Case:
+    return replace(case, name=f"{case.name}, where", condition=THREE, oracle=of_three, variation=True)
+
+
 CASES = [case for how in JOIN_TYPES for case in cases(how)]
+CASES += [
+    made
+    for policy in ("aligned", "ssbj", "mesh")
+    for how in semistream.HOW
+    for made in (
+        with_table(policy, "moves", how, **semistream.MOVES),
+        with_table(policy, "refresh", how, refresh=True, max_delay=4, switching_factor=0.05, memory=3000),
+    )
+]
+CASES += [several(multiway.plain("output_size", 3)), several(multiway.budgeted(3, 900, 4, 3))]

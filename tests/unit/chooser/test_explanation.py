@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import pytest
 from watersmeet.chooser.bounds import bounds
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.explanation import explained
+from watersmeet.chooser.matching import matching
 from watersmeet.chooser.story import STORY_FILE, Side, Story, record_story, recorded_story
 from watersmeet.chooser.tuning import choices
 from watersmeet.chooser.unmatched import unmatched
 from watersmeet.errors import CorruptStateError
-from watersmeet.state.directory import StateDir
+from watersmeet.state.directory import StateDir, seal
 
 MINUTE = 60_000_000
 LEFT, RIGHT = Side("left", 48), Side("right", 40)
@@ -188,6 +189,10 @@ def test_the_whole_text() -> None:
         "window join of orders and payments on k, how='left', 2 partitions\n"
         "chosen\n"
         "  join: window, because within says how long rows wait\n"
+        "rows match\n"
+        "  if the time of payments less that of orders is between 0 s and 30 min\n"
+        "  late rows, more than 10 s behind their input's newest time, are joined with what is still held, and "
+        "counted\n"
         "rows are held (at the rates given)\n"
         "  orders: until the time of payments is 30 min past theirs, and 10 s for late rows: about 181,000 rows, "
         "8.7 MB, at 100 rows/s\n"
@@ -208,10 +213,41 @@ def test_a_join_by_its_own_function_was_called() -> None:
     assert "  warning: nothing bounds the rows held of left" in text
 
 
+def test_what_makes_a_match() -> None:
+    assert list(matching(story("symmetric"))) == []
+    told = replace(story("symmetric"), where="left.price <= right.limit", nulls_match=("region", "shop"))
+    assert list(matching(told)) == [
+        "a null in region and shop matches a null",
+        "where left.price <= right.limit",
+    ]
+    assert list(matching(window(late="drop", window=[10 * MINUTE, -5 * MINUTE]))) == [
+        "if the time of right less that of left is between 5 min and 10 min",
+        "late rows, more than 10 s behind their input's newest time, are dropped, and counted",
+    ]
+    assert list(matching(window(time=None, window=[MINUTE, MINUTE]))) == [
+        "if the time of right less that of left is between -1 min and 1 min"
+    ]
+    for waits, words in (([None, 0], "at least 0 s"), ([0, None], "at most 0 s"), ([None, 7], "at least -7 us")):
+        assert next(matching(window(window=waits))) == f"if the time of right less that of left is {words}"
+    three = (Side("a", 48), Side("b", 48), Side("c", 48))
+    many = story("mjoin", inputs=three, window=MINUTE, lateness=0, time={"a": "t"}, late="join")
+    assert list(matching(many)) == [
+        "if the first and the last of them are at most 1 min apart",
+        "late rows, more than 0 s behind their input's newest time, are joined with what is still held, and counted",
+    ]
+
+
+def test_a_story_of_an_older_release_has_no_condition(tmp_path: Path) -> None:
+    directory, made = StateDir(tmp_path), window()
+    told = {name: value for name, value in asdict(made).items() if name not in ("where", "nulls_match")}
+    directory.publish(STORY_FILE, seal({"story": told}))
+    assert recorded_story(directory) == made
+
+
 def test_a_story_is_kept_beside_the_state(tmp_path: Path) -> None:
     directory = StateDir(tmp_path)
     assert recorded_story(directory) is None
-    made = replace(window(), choices=(Choice("join", "window", "why"),), table={"rows": 3})
+    made = replace(window(), choices=(Choice("join", "window", "why"),), table={"rows": 3}, nulls_match=("k",))
     record_story(directory, made)
     written = (tmp_path / STORY_FILE).stat().st_mtime_ns
     record_story(directory, made)
@@ -238,7 +274,7 @@ def test_choices_of_a_semi_stream_join() -> None:
         ),
     }
     large = made({}, table={**TABLE, "rows": 40_000_000, "layout": "arrival"})
-    assert large["policy"][0] == "ssbj"
+    assert large["policy"][0] == "mesh"
     assert large["max_delay"] == (
         "10", "the table has about 200 chunks in each partition: 20 of them are read in a micro-batch"
     )  # fmt: skip

@@ -142,8 +142,8 @@ def test_every_family_takes_its_options_and_refuses_others(operator: str) -> Non
 CHOSEN: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "progressive": ({"left": "a", "right": "b", "memory": "1 GB"},) * 2,
     "window": (
-        {"left": "a", "right": "b", "within": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
-        {"left": "a", "right": "b", "window": ["60 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
+        {"left": "a", "right": "b", "within": ["0 s", "1 min"], "time": ["t", "u"], "algorithm": "HH"},
+        {"left": "a", "right": "b", "window": {"between": ["0 s", "1 min"]}, "time": ["t", "u"], "algorithm": "HH"},
     ),
     "multiway": (
         {"inputs": ["a", "b"], "within": "1 h", "time": "t"}, {"inputs": ["a", "b"], "window": "1 h", "time": "t"},
@@ -188,6 +188,8 @@ def test_without_an_operator_the_join_is_chosen(operator: str) -> None:
     [
         ({"master": "b", "unique": "left"}, r"join\.unique: expected with a stream and a table no more than memory"),
         ({"within": "soon"}, r"join\.within(\.0)?: .*'soon' is not a duration"),
+        ({"within": ["30 min", "0 s"]}, r"join\.within: expected within = \(low, high\).*ends before it begins"),
+        ({"within": ["1 h", "1 h"]}, r"join\.within: .*an interval of one moment.*'30 min' for either way"),
         ({"time": "t"}, r"join\.time: means nothing to the progressive join, which fits the rest"),
         ({"window": "1 h"}, r"join\.window: unknown key; did you mean 'within'\?"),
         ({"lateness": "1 s"}, r"join\.lateness: unknown key"),

@@ -2,11 +2,14 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.story import Side, Story, record_story
 from watersmeet.pipeline.display import JsonDisplay, LiveDisplay, PlainDisplay, make_display, render
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.progress import (
@@ -179,6 +182,8 @@ def test_what_the_operator_does() -> None:
     assert doing("finishing", record) == "finish"
     record.events.update(["md-task", "md-task", "flush"])
     assert doing("reading", record) == "idle: md-task x2, flush"
+    record.events.update(["choice", "choice", "choice"])  # made when the join was built
+    assert doing("reading", record) == "idle: md-task x2, flush"
     record.rows_in["left"] = 1
     assert doing("reading", record).startswith("arrival")
 
@@ -230,6 +235,34 @@ def test_the_plain_view_speaks_once_per_batch_and_now_and_then() -> None:
     assert " batch 4: " in shown_plainly(snapshot(4, batch_seconds=None))
     assert "*** 12,000 rows (flowing, lag 3 files), payments 8,000 rows (stalled, 1,234 without a key)" in lines[0]
     assert "orders" not in out.getvalue()
+
+
+def test_what_was_chosen_and_why_is_in_every_view() -> None:
+    made = snapshot(choices=(Choice("join", "window", "within was given"), Choice("algorithm", "auto", "it is fast")))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render(made))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "join: window, because within was given" in text
+    assert "algorithm: auto, because it is fast" in text
+    out = io.StringIO()
+    display = PlainDisplay(str, out)
+    for batch in (4, 5):
+        display.show(replace(made, batch=batch))
+    assert [line for line in out.getvalue().splitlines() if line.startswith("chosen")] == [
+        "chosen: join: window, because within was given", "chosen: algorithm: auto, because it is fast",
+    ]  # fmt: skip
+    out = io.StringIO()
+    JsonDisplay(str, out).show(made)
+    first = json.loads(out.getvalue())["choices"][0]
+    assert first == {"what": "join", "value": "window", "why": "within was given"}
+
+
+def test_the_choices_of_a_run_are_those_beside_the_state(tmp_path: Path) -> None:
+    assert ProgressTracker("p", str(tmp_path), INPUTS, clock=Clock()).update().choices == ()
+    choice = Choice("join", "progressive", "nothing else fits")
+    sides = (Side("left", 8), Side("right", 8))
+    record_story(StateDir(tmp_path), Story("join", "symmetric", "inner", "k", sides, {}, 1, (choice,)))
+    assert ProgressTracker("p", str(tmp_path), INPUTS, clock=Clock()).update().choices == (choice,)
 
 
 def shown_plainly(one: Snapshot) -> str:

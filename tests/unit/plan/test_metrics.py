@@ -162,7 +162,8 @@ def test_all_joins_report_what_they_hold(seen: Seen) -> None:
 
 
 def test_events_are_those_in_the_list(seen: Seen) -> None:
-    listed = {(event.kind, family) for event in EVENTS.values() for family in event.families}
+    said = "choice"  # by whoever runs the join, see tests/unit/engine/test_choices.py
+    listed = {(event.kind, family) for event in EVENTS.values() for family in event.families if event.kind != said}
     assert {(event["kind"], family) for family, events in seen.events.items() for event in events} == listed
     optional = defaultdict(set)
     for events in seen.events.values():

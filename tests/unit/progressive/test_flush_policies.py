@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.progressive.flush_policies import (
+from watersmeet.join.flush_policies import (
     POLICIES,
     AdaptiveFlush,
     FlushAll,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.troubled_joins import fan_out, healthy, rows_of, run_join, small_budget
 
+from watersmeet.chooser.decide import Choice
+from watersmeet.chooser.story import Side, Story, record_story
 from watersmeet.pipeline.failures import record_failure
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
@@ -65,6 +68,28 @@ def test_only_the_newest_batches_of_a_long_run_are_read(tmp_path: Path) -> None:
     reader.refresh()
     assert [one.batch for one in reader.complete] == list(range(30, 40))
     assert reader.rows["left"] == 10
+
+
+def test_how_long_rows_wait_that_may_be_unmatched(tmp_path: Path) -> None:
+    batches = [{"left": rows_of([n]), "right": rows_of([n % 2])} for n in range(6)]
+    plan = make_plan("symmetric")
+    assert "held" not in document(run_join(tmp_path / "inner", plan, batches))["delay"]
+    shown = document(run_join(tmp_path / "left", replace(plan, how="left"), batches, every=2.0, ends_ago=1.0))
+    assert list(shown["delay"]["held"]) == ["orders"]
+    assert 11 <= shown["delay"]["held"]["orders"] < 60, "the first row came five batches and a second ago"
+
+
+def test_what_was_chosen_and_why(tmp_path: Path) -> None:
+    folder = healthy(tmp_path / "join")
+    assert document(folder)["choices"] == [], "a join of which nothing is known"
+    sides = (Side("left", 8), Side("right", 8))
+    story = Story("progressive_join", "symmetric", "inner", "k", sides, {}, 4)
+    record_story(StateDir(folder), story)
+    called = {"what": "join", "value": "progressive", "why": "progressive_join was called"}
+    assert document(folder)["choices"] == [called]
+    choice = Choice("join", "progressive", "nothing is <known>")
+    record_story(StateDir(folder), replace(story, choices=(choice,)))
+    assert document(folder)["choices"] == [asdict(choice)]
 
 
 def test_restarts_and_failures_stand_on_the_time_axis(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,19 @@ def test_of_equal_partitions_the_first_is_explained(tmp_path: Path) -> None:
     found = explain_state(directory, KernelCosts())
     assert found is not None
     assert (found.left.rows, found.right.rows) == (4, 6)
+
+
+@pytest.mark.parametrize("how", ["inner", "left_semi"])
+def test_of_a_semi_join_the_right_window_is_never_scanned(tmp_path: Path, how: str) -> None:
+    directory, made = StateDir(tmp_path), replace(plan((1000, 1000)), how=how)
+    for number in range(3):
+        rows = batch(made, number, [(number, number)], [(key, number) for key in range(40)])
+        list(run_batch(made, directory, 0, rows, attempt="0"))
+    scans_are_free = KernelCosts(filter=0, order=0, scan_call=0, append=0, probe=1)
+    found = explain_state(directory, scans_are_free)
+    assert found is not None
+    assert found.choice == ("NN" if how == "inner" else "NH")
+    assert ("hash in any case: of its rows only keys and times are kept" in str(found)) == (how != "inner")
 
 
 def test_distinct_keys_are_counted_or_estimated() -> None:

@@ -48,6 +48,7 @@ function delayTile(join) {
       el("li", {}, el("span", {}, "usual"), el("b", {}, duration(delay.median))),
       el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
       waits && waits.p95 !== null ? el("li", {}, el("span", {}, "rows wait, p95"), el("b", {}, plural(waits.p95, "batch"))) : null,
+      Object.entries(delay.held ?? {}).map(([name, held]) => el("li", {}, el("span", {}, `oldest row of ${name}`), el("b", {}, figure(`held_for.${name}`, held, duration(held))))),
       waiting ? el("li", {}, el("span", {}, "rows waiting"), el("b", {}, number(waiting))) : null));
 }
 
@@ -91,18 +92,24 @@ function inputTable(join) {
   ]), { numeric: [2, 3, 4, 5] });
 }
 
+function choiceList(join) {
+  return el("dl", { class: "choices" }, join.choices.map((one) => [
+    el("dt", {}, `${one.what.replaceAll("_", " ")}: `, el("b", {}, one.value)), el("dd", {}, `because ${one.why}`)]));
+}
+
 export class Overview {
   constructor(app) {
     this.app = app;
     this.top = el("div", {});
     this.lanes = el("div", { class: "lanes" });
     this.inputs = el("div", {});
+    this.chosen = el("section", { class: "card", "aria-label": "Chosen" });
     this.moment = el("div", {});
     this.newest = el("div", {});
     this.node = el("div", { class: "view" },
       el("h2", { class: "hidden" }, "Overview"), this.top,
       el("section", { class: "card" }, el("h2", {}, "Over time"), el("p", { class: "hint" }, "Click a moment to keep it; the address holds it."), this.moment, this.lanes),
-      el("section", { class: "card" }, el("h2", {}, "Inputs"), this.inputs),
+      el("section", { class: "card" }, el("h2", {}, "Inputs"), this.inputs), this.chosen,
       el("details", { class: "card" }, el("summary", {}, "The newest batches as a table"), this.newest));
     this.charts = null;
   }
@@ -133,6 +140,8 @@ export class Overview {
     if (!this.charts) this.build(join);
     for (const chart of this.charts) chart.update(join, at);
     this.inputs.replaceChildren(inputTable(join));
+    this.chosen.hidden = !join.choices?.length;
+    if (join.choices?.length) this.chosen.replaceChildren(el("h2", {}, "Chosen when the join was built"), choiceList(join));
     this.moment.replaceChildren(at >= 0 ? this.kept(join, at) : "");
     this.newest.replaceChildren(newestTable(join));
   }

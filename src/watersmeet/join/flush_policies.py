@@ -17,9 +17,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+Flush = Literal["optimal", "largest", "smallest", "all", "adaptive"]
+
+# The flush policies that each policy of the progressive joins knows, its own first.
+FLUSHES: dict[str, tuple[Flush, ...]] = {
+    "rpj": ("optimal", "largest", "smallest", "all"),
+    "xjoin": ("largest", "optimal", "smallest", "all"),
+    "hmj": ("adaptive", "all", "largest", "smallest"),
+}
 
 Sizes = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
