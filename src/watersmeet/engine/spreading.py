@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.engine.heat import Heat
-from watersmeet.plan.hot_table import HotKey, HotTable, home_of
+from watersmeet.plan.hot_table import ENTER, HotKey, HotTable, home_of
 
-ENTER, LEAVE = 0.2, 0.1
+LEAVE = 0.1
 PIECE = 0.1
 WORTH = 0.5
 SETTLED = 0.1  # how much less loaded than a holder a partition must be to become one

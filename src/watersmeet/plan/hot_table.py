@@ -18,6 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+# A key is hot when its work is more than this part of what a partition does on average.
+ENTER = 0.2
+
 
 @dataclass(frozen=True)
 class HotKey:

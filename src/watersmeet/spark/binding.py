@@ -179,7 +179,11 @@ class Binding:
             how=plan.how,
             on=", ".join(" = ".join(names) for names in keys),
             inputs=tuple(sides),
-            options={**plan.options, **plan.tuning},
+            options={
+                **plan.options,
+                **plan.tuning,
+                **({"hot_keys": list(operator_class(plan.operator).splits(plan))} if plan.hot_keys else {}),
+            },
             partitions=plan.partitions,
             choices=reasons(),
             table=self.table or {},
