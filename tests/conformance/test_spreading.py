@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -54,7 +55,7 @@ class Whim:
     the same arguments it decides the same."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.spread = seed, 0
+        self.seed, self.spread, self.retired = seed, 0, 0
 
     def __call__(self, before: HotTable, heats: Sequence[Heat], splits: Collection[str]) -> HotTable:
         partitions = len(heats)
@@ -66,10 +67,17 @@ class Whim:
             if key is None and rng.random() < 0.4:
                 continue
             holders = set(key.holders if key else {home})
-            holders |= set(rng.sample(range(partitions), rng.choice([0, 0, 1, 3])))
+            stale = {one for one in (key.stale if key else ()) if number in heats[one].guests}
+            idle = {
+                one for one in holders if number in heats[one].idle and one not in (home, *(key.targets if key else ()))
+            }
+            done = {one for one in idle if rng.random() < 0.7}
+            stale |= done
+            holders = (holders | set(rng.sample(range(partitions), rng.choice([0, 0, 1, 3])))) - stale
+            self.retired += len(done)
             targets = [home] if rng.random() < 0.3 else rng.choices(sorted(holders), k=rng.randint(1, 4))
             split = key.split if key else rng.choice(sorted(splits))
-            found[number] = HotKey(number, split, tuple(sorted(holders)), tuple(targets))
+            found[number] = HotKey(number, split, tuple(sorted(holders)), tuple(targets), tuple(sorted(stale)))
             self.spread += found[number].is_spread
         return HotTable(found)
 
@@ -77,8 +85,15 @@ class Whim:
 @contextmanager
 def deciding(seed: int) -> Iterator[Whim]:
     whim = Whim(seed)
-    with patch.object(watersmeet.engine.guests, "decide", whim):
+    with patch.multiple(watersmeet.engine.guests, decide=whim, LOOK_EVERY=1):
         yield whim
+
+
+def test_holders_that_need_no_copies_are_let_go(tmp_path: Path) -> None:
+    case = next(case for case in ALL if case.operator == "window" and case.how == "inner")
+    with deciding(3) as whim:
+        list(run_spread(plan_of(case), script_of(case, 3, batch_rows=20, batches=40, keys=4), StateDir(tmp_path)))
+    assert whim.retired > 10
 
 
 @contextmanager

@@ -5,9 +5,10 @@
                 and adds them to the batch, as copies
     from N on   it gets a copy of every row of these inputs
 
-So from its first batch with the key on it has all that its rows of the split input can match. It has had none of these
-before: nothing is owed to older rows. What is taken is a function of a version, so that every attempt takes the same,
-and the version is there as long as the batch can be repeated. No operator knows of it: to them these rows come now.
+So from its first batch with the key on it has all that its rows of the split input can match. It has had no rows of
+the key before: nothing is owed to older ones. What is taken is a function of a version, so that every attempt takes the
+same, and the version is there as long as the batch can be repeated. No operator knows of it: to them these rows come
+now.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, hashes_of, take
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.heat import Heat
 from watersmeet.engine.registry import build, operator_class
@@ -32,10 +33,12 @@ from watersmeet.plan.metrics import Metrics
 from watersmeet.state.directory import StateDir
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
 
 DECIDES = 0  # the partition that decides for all
+LOOK_EVERY = 8  # batches, for keys of which nothing is left
 
 
 def hot_table(directory: StateDir, batch: int) -> HotTable:
@@ -100,7 +103,7 @@ class Guests:
             wanted = np.array(sorted(key.hash for key in keys if key.split != rows.input), np.uint64)
             if rows.input and len(wanted):
                 for part in _parts(rows, wanted):
-                    places = np.flatnonzero(np.isin(part.hashes, wanted))
+                    places = _places(part, wanted)
                     alive = part.alive(places)
                     places = places if alive is None else places[alive]
                     if len(places):
@@ -108,10 +111,28 @@ class Guests:
 
     def save(self, batch: Batch, operator: Operator) -> dict[str, Any]:
         """What is kept with the version: `batch` is as it came, and the operator has joined it."""
-        kept: dict[str, Any] = {"heat": self.heat.after(batch, operator).to_json(), "guests": self.split}
+        heat = self.heat.after(batch, operator)
+        if batch.number % LOOK_EVERY == 0:
+            heat.idle = self._forget(operator)
+        heat.guests = frozenset(map(int, self.split))
+        kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.split}
         if self.partition == DECIDES:
             kept["table"] = self._decided(batch.number, operator.metrics).to_json()
         return kept
+
+    def _forget(self, operator: Operator) -> frozenset[int]:
+        """Forget keys of which no row is left: if they come again, they come for the first time. Returns those of which
+        no row of the split input is left."""
+        wanted = np.array(sorted(map(int, self.split)), np.uint64)
+        if not len(wanted) or not all(isinstance(store.rule, Horizon) for store in operator.row_stores()):
+            return frozenset()  # rows leave with the end of an input only
+        held = {store.input: _held(store, wanted) for store in operator.row_stores()}
+        rows = np.sum(list(held.values()), axis=0)
+        for number in wanted[rows == 0].tolist():
+            del self.split[str(number)]
+        return frozenset(
+            number for at, number in enumerate(wanted.tolist()) if rows[at] and not held[self.split[str(number)]][at]
+        )
 
     def _decided(self, batch: int, metrics: Metrics) -> HotTable:
         """The table of the next batch."""
@@ -133,12 +154,31 @@ class Guests:
         return after
 
 
+def _held(store: RowStore, wanted: Hashes) -> Indices:
+    """How many rows a store has of each of some sorted keys; one at least if there are any on disk: none is read."""
+    found = np.full(len(wanted), len(store.spilled), np.int64)
+    for part in store.parts():
+        places = _places(part, wanted)
+        alive = part.alive(places)
+        places = places if alive is None else places[alive]
+        found += np.bincount(np.searchsorted(wanted, part.hashes[places]), minlength=len(wanted))
+    return found
+
+
 def _parts(store: RowStore, wanted: Hashes) -> Iterator[Part]:
     """All that may have rows of some keys: of what is on disk, their buckets."""
     yield from store.parts()
     for run in store.spilled:
         buckets = None if store.buckets is None else sorted(set(store.buckets.of(wanted).tolist()))
         yield from store.pages(run, buckets)
+
+
+def _places(part: Part, wanted: Hashes) -> Indices:
+    """The rows of a part that have one of some keys; where rows are sorted, few are looked at."""
+    if part.run.order != "hash":
+        return np.flatnonzero(np.isin(part.hashes, wanted))
+    bounds = zip(*(np.searchsorted(part.hashes, wanted, side=side) for side in ("left", "right")), strict=True)
+    return np.concatenate([np.arange(first, last) for first, last in bounds])
 
 
 def _as_came(plan: JoinPlan, name: str, rows: pa.Table) -> pa.Table:

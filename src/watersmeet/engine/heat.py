@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, hashes_of, key_names
 from watersmeet.engine.hot_keys import key_text
-from watersmeet.estimate.frequency import group_starts
 from watersmeet.join.operator import Batch, Operator
 
 DECAY = 0.5  # what a batch weighs in the next one
@@ -45,17 +44,25 @@ class Heat:
     load: float = 0.0
     held: int = 0  # rows
     keys: dict[int, KeyHeat] = field(default_factory=dict)
+    guests: frozenset[int] = frozenset()  # keys of other partitions that are here
+    idle: frozenset[int] = frozenset()  # those of them of which no row of the split input is left
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Heat:
         """What `to_json` wrote."""
         keys = {int(number): KeyHeat(*one) for number, one in saved.get("keys", {}).items()}
-        return cls(saved.get("load", 0.0), saved.get("held", 0), keys)
+        guests, idle = (frozenset(map(int, saved.get(name, ()))) for name in ("guests", "idle"))
+        return cls(saved.get("load", 0.0), saved.get("held", 0), keys, guests, idle)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""
         keys = {str(number): [one.work, one.rows, one.text] for number, one in sorted(self.keys.items())}
-        return {"load": self.load, "held": self.held, "keys": keys}
+        guests, idle = sorted(self.guests), sorted(self.idle)
+        return {"load": self.load, "held": self.held, "keys": keys, "guests": guests, "idle": idle}
+
+    def needs_no_copies(self, number: int) -> bool:
+        """Whether the partition has no row of the split input of another one's key."""
+        return number in self.idle or number not in self.guests
 
     def after(self, batch: Batch, operator: Operator) -> Heat:
         """The heat after a batch, whose copies are still apart from its rows."""
@@ -129,13 +136,16 @@ def _sorted(table: pa.Table) -> Hashes:
 
 
 def _frequent(ordered: Hashes) -> list[int]:
-    """The most frequent of sorted hashes."""
-    starts = group_starts(ordered)
-    counts = np.diff(starts, append=len(ordered))
+    """The most frequent of sorted hashes. One that is there `least` times is at a multiple of it, so that few are
+    looked at."""
+    if not len(ordered):
+        return []
     least = max(-(-len(ordered) // RARE), 2 if len(ordered) > RARE else 1)
+    near = np.unique(ordered[::least])
+    counts = _counts(ordered, near)
     large = np.flatnonzero(counts >= least)
-    # Of keys that are equally frequent those with the smaller hash: `starts` ascend with it.
-    found: list[int] = ordered[starts[large[np.argsort(-counts[large], kind="stable")[:KEEP]]]].tolist()
+    # Of keys that are equally frequent those with the smaller hash.
+    found: list[int] = near[large[np.argsort(-counts[large], kind="stable")[:KEEP]]].tolist()
     return found
 
 

@@ -66,19 +66,37 @@ def decide(before: HotTable, heats: Sequence[Heat], splits: Collection[str]) -> 
     fresh = [number for number in hot if number not in before.keys][: max(0, room)]
     hot = [number for number in hot if number in before.keys or number in fresh]
     held = np.array([heat.held for heat in heats], np.float64)
-    full = held > FULL * held.mean()
     free = np.maximum(loads - sum((totals[number].work for number in hot), np.zeros(partitions)), 0.0)
+    balance = Balance(free, held > FULL * held.mean(), mean)
     found = {}
     for number in hot:
-        key = _placed(number, before.keys.get(number), totals[number], free, full, mean, splits)
+        known = before.keys.get(number)
+        stale = () if known is None else tuple(_stale(known, heats))
+        key = balance.place(number, known, stale, totals[number], _split(known, totals[number], splits))
         if key is not None:
             found[number] = key
     for number, key in before.keys.items():
-        if number not in found and len(key.holders) > 1:
+        if number not in found:
             share = totals[number].sum / (mean * partitions) if number in totals else 0.0
-            home = home_of(number, partitions)
-            found[number] = HotKey(number, key.split, key.holders, (home,), round(share, 4), key.text)
+            cooled = _cooled(key, heats, round(share, 4))
+            if len(cooled.holders) > 1 or cooled.stale:
+                found[number] = cooled
     return HotTable(found)
+
+
+def _cooled(key: HotKey, heats: Sequence[Heat], share: float) -> HotKey:
+    """A key whose rows go home. Holders that have no row left of the split input, and get none in this batch, need no
+    copies from the next one on: they are stale until those that they have are gone, too."""
+    home = home_of(key.hash, len(heats))
+    done = {one for one in key.holders if one not in (home, *key.targets) and heats[one].needs_no_copies(key.hash)}
+    holders = tuple(one for one in key.holders if one not in done)
+    stale = tuple(sorted(done | set(_stale(key, heats))))
+    return HotKey(key.hash, key.split, holders, (home,), stale, share, key.text)
+
+
+def _stale(key: HotKey, heats: Sequence[Heat]) -> list[int]:
+    """Of former holders, to which nothing has been sent since, those that still have rows."""
+    return [one for one in key.stale if key.hash in heats[one].guests]
 
 
 def _totals(heats: Sequence[Heat]) -> dict[int, Total]:
@@ -103,35 +121,38 @@ def _is_hot(key: HotKey | None, total: Total, mean: float, splits: Collection[st
     return total.sum >= limit * mean and total.copied(_split(key, total, splits)) <= WORTH * total.sum
 
 
-def _placed(
-    number: int, key: HotKey | None, total: Total, loads: Loads, full: npt.NDArray[np.bool_], mean: float,
-    splits: Collection[str],
-) -> HotKey | None:  # fmt: skip
-    """Give the pieces of a key to partitions; their loads grow by it."""
-    home, split = home_of(number, len(loads)), _split(key, total, splits)
-    holders = set(key.holders) if key is not None else {home}
-    copied = total.copied(split)
-    most = max(len(holders), int(WORTH * total.sum / copied) if copied else len(loads))
-    pieces = min(max(2, ceil(total.sum / (PIECE * mean))), MOST_PIECES)
-    targets = []
-    for _ in range(pieces):
-        open_to = range(len(loads)) if len(holders) < most else sorted(holders)
-        chosen = min(open_to, key=lambda one: _price(one, loads, full, holders, copied, mean))
-        if chosen not in holders:
-            holders.add(chosen)
-            loads[chosen] += copied
-        targets.append(chosen)
-        loads[chosen] += total.sum / pieces
-    if holders == {home}:
-        return None
-    share = total.sum / (mean * len(loads))
-    text = key.text if key is not None and key.text else total.text
-    return HotKey(number, split, tuple(sorted(holders)), tuple(sorted(targets)), round(share, 4), text)
+@dataclass
+class Balance:
+    """What partitions do and hold: pieces of hot keys are given to those that do least."""
 
+    loads: Loads  # without the hot keys that have no place yet
+    full: npt.NDArray[np.bool_]  # which hold too much
+    mean: float
 
-def _price(
-    one: int, loads: Loads, full: npt.NDArray[np.bool_], holders: Collection[int], copied: float, mean: float
-) -> tuple[bool, float, int]:
-    """What it costs to give a piece to a partition: partitions that hold too much come last."""
-    further = 0.0 if one in holders else SETTLED * mean + copied
-    return bool(full[one]), float(loads[one]) + further, one
+    def place(self, number: int, key: HotKey | None, stale: tuple[int, ...], total: Total, split: str) -> HotKey | None:
+        """Give the pieces of a key to partitions; None if all of it stays at home."""
+        partitions, home = len(self.loads), home_of(number, len(self.loads))
+        holders = set(key.holders) if key is not None else {home}
+        copied = total.copied(split)
+        most = max(len(holders), int(WORTH * total.sum / copied) if copied else partitions)
+        pieces = min(max(2, ceil(total.sum / (PIECE * self.mean))), MOST_PIECES)
+        targets = []
+        for _ in range(pieces):
+            others = range(partitions) if len(holders) < most else ()
+            open_to = holders.union(one for one in others if one not in stale)
+            chosen = min(open_to, key=lambda one: self._price(one, holders, copied))
+            if chosen not in holders:
+                holders.add(chosen)
+                self.loads[chosen] += copied
+            targets.append(chosen)
+            self.loads[chosen] += total.sum / pieces
+        if holders == {home} and not stale:
+            return None
+        share = round(total.sum / (self.mean * partitions), 4)
+        text = key.text if key is not None and key.text else total.text
+        return HotKey(number, split, tuple(sorted(holders)), tuple(sorted(targets)), stale, share, text)
+
+    def _price(self, one: int, holders: Collection[int], copied: float) -> tuple[bool, float, int]:
+        """What it costs to give a piece to a partition: those that hold too much come last."""
+        further = 0.0 if one in holders else SETTLED * self.mean + copied
+        return bool(self.full[one]), float(self.loads[one]) + further, one

@@ -8,8 +8,9 @@ copied to all `holders`. Every result has exactly one row of the split input, so
         partition 0                         b     e                              x y
         partition 5                           c     f                            x y
 
-Holders never stop to be that: their rows of the split input wait for rows of the others. A key that has cooled down has
-its home as the only target, and is still copied. A key is known by its hash: keys that share one are hot together.
+A holder stays one as long as it has rows of the split input: they wait for rows of the others. A key that has cooled
+down has its home as the only target, and is still copied. A key is known by its hash: keys that share one are hot
+together.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class HotKey:
     split: str  # the input whose rows are divided
     holders: tuple[int, ...]  # partitions that have all rows of the other inputs; the home is one of them
     targets: tuple[int, ...]  # those that new rows of the split input go to, in these shares: one may be there twice
+    stale: tuple[int, ...] = ()  # former holders that still have copies: they cannot become holders yet
     share: float = 0.0  # of all work that the key makes, estimated
     text: str = ""  # the key as people read it
 
@@ -53,9 +55,8 @@ class HotTable:
     @classmethod
     def from_json(cls, saved: Sequence[Mapping[str, Any]]) -> HotTable:
         """The table that `to_json` wrote."""
-        return cls.of(
-            HotKey(**{**one, "holders": tuple(one["holders"]), "targets": tuple(one["targets"])}) for one in saved
-        )
+        lists = ("holders", "targets", "stale")
+        return cls.of(HotKey(**{**one, **{name: tuple(one[name]) for name in lists}}) for one in saved)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The table in JSON form."""

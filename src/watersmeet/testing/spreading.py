@@ -46,7 +46,7 @@ def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
 
 def _contents(rows: pa.Table) -> npt.NDArray[np.uint64]:
     """A hash of all columns of each row."""
-    return hash_keys([column.cast(pa.string()).fill_null("") for column in rows.columns[1:]])
+    return hash_keys(rows.columns[1:])
 
 
 def _arriving(

@@ -267,7 +267,9 @@ def test_hot_keys() -> None:
         "  spread over partitions when they make more than 20 % of a partition's mean work: rows of left are divided, "
         "those of the other input copied"
     )
-    table = HotTable.of([HotKey(1, "left", (0, 1, 3), (0, 1, 1), 0.5, "7"), HotKey(2, "left", (0, 1), (0,), 0.01, "8")])
+    table = HotTable.of(
+        [HotKey(1, "left", (0, 1, 3), (0, 1, 1), (), 0.5, "7"), HotKey(2, "left", (0, 1), (0,), (), 0.01, "8")]
+    )
     told = str(replace(explained(made, None), observed=Observed(hot=table))).splitlines()
     assert told[told.index("hot keys") + 2 :][:2] == [
         "  7: 50.0 % of the work, left divided among 2 of 3 partitions that have it",

@@ -136,10 +136,10 @@ def test_heat_counts_rows_and_results() -> None:
 
 def test_heat_fades_and_is_forgotten() -> None:
     heat = joined([7] * 1000, [])
-    heat = joined(list(range(1000)), [], heat)
+    heat = joined(list(range(1000, 2000)), [], heat)
     assert heat.keys[number_of(7)].work == 500
     for _ in range(12):
-        heat = joined(list(range(1000)), [], heat)
+        heat = joined(list(range(1000, 2000)), [], heat)
     assert number_of(7) not in heat.keys
 
 
