@@ -91,7 +91,10 @@ def test_a_key_cools_down_later_than_it_becomes_hot_and_keeps_its_holders() -> N
     warm = decide(hot, heats([1000.0] * 4, {6: {"left": 150.0}}), BOTH)
     assert decide(HotTable(), heats([1000.0] * 4, {6: {"left": 150.0}}), BOTH).keys == {}
     assert warm.keys[6].is_spread
-    cold = decide(warm, heats([1000.0] * 4, {}), BOTH)
+    silent = heats([1000.0] * 4, {})
+    for heat in silent:
+        heat.guests = frozenset({6})
+    cold = decide(warm, silent, BOTH)
     assert cold.keys[6].targets == (home_of(6, 4),)
     assert cold.keys[6].holders == warm.keys[6].holders >= hot.keys[6].holders
     again = decide(cold, heats([1000.0] * 4, {6: {"right": 4000.0}}), BOTH)
@@ -104,6 +107,30 @@ def test_full_partitions_get_no_rows() -> None:
     assert home_of(2, 4) == 2
     assert 2 not in key.targets
     assert 2 in key.holders
+
+
+def test_a_former_holder_comes_back_when_its_copies_are_gone() -> None:
+    home = home_of(6, 4)
+    other = (home + 1) % 4
+
+    def after(table: HotTable, *, guests: frozenset[int], idle: frozenset[int], rows: float = 0.0) -> HotTable:
+        told = heats([1000.0] * 4, {6: {"left": rows}} if rows else {})
+        told[other].guests, told[other].idle = guests, idle
+        return decide(table, told, BOTH)
+
+    key, none = frozenset({6}), frozenset[int]()
+    cold = HotTable.of([HotKey(6, "left", tuple(sorted((home, other))), (home,))])
+    assert other in after(cold, guests=key, idle=none).keys[6].holders  # it has rows of the split input
+    busy = HotTable.of([HotKey(6, "left", tuple(sorted((home, other))), (other,))])
+    assert other in after(busy, guests=key, idle=key).keys[6].holders  # and may get some in this batch
+    gone = after(cold, guests=key, idle=key)
+    assert (gone.keys[6].holders, gone.keys[6].stale) == ((home,), (other,))
+    again = after(gone, guests=key, idle=none, rows=9000.0).keys[6]
+    assert other not in again.holders
+    assert again.is_spread
+    assert again.stale == (other,)
+    assert after(gone, guests=none, idle=none).keys == {}
+    assert other in after(gone, guests=none, idle=none, rows=9000.0).keys[6].holders
 
 
 def test_the_table_is_bounded() -> None:
