@@ -45,7 +45,7 @@ def test_a_hot_key_is_spread_and_the_answer_exact(spark: SparkSession, tmp_path:
     assert len(key.holders) > 1
     held = wm.read_rows(spark, state, "left")
     assert rows(held.select("k", "a")) == rows(left.batch)
-    assert held.where(f"k = {HOT}").select("_partition").distinct().count() > 1
+    assert held.where(f"k = {HOT}").select("_state.partition").distinct().count() > 1
     assert rows(wm.read_rows(spark, state, "right").select("k", "b")) == rows(right.batch)
     for side in ("left", "right"):
         wm.end_input(state, side)

@@ -87,8 +87,8 @@ def multiway_join(
         page_rows: With `memory`, rows in a page, the unit in which spilled rows are written and read.
         buckets: Into how many buckets the keys of a partition are divided, which are spilled and merged one by one;
             fixed once the query has run.
-        hot_keys: `"auto"` to spread the rows of a key with a large part of the work over several partitions (see
-            docs/hot-keys.md); fixed once the query has run.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,

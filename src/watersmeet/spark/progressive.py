@@ -92,8 +92,8 @@ def progressive_join(
         random_page_cost: What reading a page costs that does not follow the last one, in any unit.
         sequential_page_cost: What reading the next page costs, in the same unit.
         distinct_keys: How many different keys there are, for estimates of results; None to estimate it.
-        hot_keys: `"auto"` to spread the rows of a key with a large part of the work over several partitions (see
-            docs/hot-keys.md); fixed once the query has run.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,

@@ -107,8 +107,8 @@ def window_join(
             and neither can prove that a row has no match, so they work with `how="inner"` only.
         idle_timeout: An input that has been silent for so long does not hold the other one's unmatched rows and state
             back: its time is taken to follow the other's, and rows of it that come behind that are late. None: never.
-        hot_keys: `"auto"` to spread the rows of a key with a large part of the work over several partitions (see
-            docs/hot-keys.md); fixed once the query has run.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
