@@ -17,6 +17,7 @@ from watersmeet.chooser.matching import matching
 from watersmeet.chooser.observed import Observed, observe
 from watersmeet.chooser.story import Story
 from watersmeet.chooser.unmatched import unmatched
+from watersmeet.plan.hot_table import ENTER
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.state.directory import StateDir
 from watersmeet.window.batch_costs import KernelCosts
@@ -65,8 +66,24 @@ class Explanation:
         yield from _section(f"rows are held ({self.origin})", (f"{one.input}: {one.text}" for one in self.bounds))
         yield from (f"  warning: {text}" for text in self.warnings)
         yield from _section("unmatched rows are emitted", self.unmatched)
+        yield from _section("hot keys", self._hot_keys())
         yield from _section("cost", self.costs)
         yield from _section(self._so_far(), self._comparison())
+
+    def _hot_keys(self) -> Iterator[str]:
+        splits = self.story.options.get("hot_keys")
+        if not splits:
+            return
+        labels = {side.name: side.label for side in self.story.inputs}
+        either = " or ".join(labels[name] for name in splits)
+        yield (
+            f"spread over partitions when they make more than {100 * ENTER:.0f} % of a partition's mean work: rows of "
+            f"{either} are divided, those of the other input{'s' if len(labels) > 2 else ''} copied"
+        )
+        found = self.observed.hot.keys.values() if self.observed is not None else ()
+        for key in sorted(found, key=lambda one: (-one.share, one.text)):
+            now = f"{labels[key.split]} divided among {len(set(key.targets))} of" if key.is_spread else "cooled down,"
+            yield f"{key.text}: {100 * key.share:.1f} % of the work, {now} {len(key.holders)} partitions that have it"
 
     def _so_far(self) -> str:
         if self.observed is None:

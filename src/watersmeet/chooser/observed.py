@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from watersmeet.plan.hot_table import HotTable
 from watersmeet.plan.metrics import add_up
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import held_runs, metrics_history, newest_manifests
@@ -25,6 +26,7 @@ class Observed:
     rates: Mapping[str, float] = field(default_factory=dict)  # rows per second, as the batches took them
     density: Mapping[str, float] = field(default_factory=dict)  # held rows per second of their own time
     finished: bool = False
+    hot: HotTable = field(default_factory=HotTable)  # keys that are spread over partitions, or were
 
     def held(self, name: str) -> int:
         """Rows held of an input after the newest batch."""
@@ -61,6 +63,7 @@ def observe(directory: StateDir) -> Observed | None:
             seen.totals.update({name: int(value) for name, value in entry["counters"].items()})
             if batch == last:
                 add_up(seen.newest, entry["counters"])
+    seen.hot = HotTable.from_json([key for manifest in manifests for key in manifest.hot.get("table", [])])
     seen.batches = len(times)
     for rows in came.values():
         seen.rows_in.update(rows)

@@ -134,6 +134,11 @@ class PromisedWindowJoin(WindowJoin):
         super().report()
         self.knowledge.report()
 
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """None: what is promised of a key is known in its partition alone."""
+        return ()
+
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """What the window join takes up, and the promises."""
         super().inherit(heir, origins, version)

@@ -20,12 +20,14 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import Indices, hash_keys, key_name, numpy_of, one_chunk
 from watersmeet.columns.key_hash import hash_of_key
 from watersmeet.columns.matching import with_equal_keys
+from watersmeet.engine.guests import copied_keys
 from watersmeet.engine.registry import build
 from watersmeet.errors import CorruptStateError, MissingVersionError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
 from watersmeet.join.operator import Operator, resume
 from watersmeet.join.waits import Waits
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.hot_table import home_of
 from watersmeet.state.description import Description, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
@@ -51,9 +53,9 @@ class Key:
     table: pa.Table
     hash: int | None
 
-    def partition(self, partitions: int) -> int | None:
-        """The partition that it belongs to."""
-        return None if self.hash is None else (self.hash - (self.hash >> 63 << 64)) % partitions
+    def partition(self, plan: JoinPlan) -> int | None:
+        """The only partition that can have it; None if any can."""
+        return None if self.hash is None or plan.hot_keys else home_of(self.hash, plan.partitions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +199,13 @@ def _gone(directory: StateDir, partition: int, version: int, there: Sequence[int
 def _held(operator: Operator, manifest: Manifest, input: str, key: Key | None) -> Iterator[HeldRows]:
     kind = JOIN_TYPES[operator.plan.how]
     is_first = operator.plan.inputs[0].name == input
+    copies = copied_keys(manifest.hot, input)
     for store in operator.row_stores():
         if store.input != input:
             continue
         for part, rows in _living(store, key):
+            if len(copies):  # their partition of origin has them, too
+                rows = rows[~np.isin(part.hashes[rows], copies)]
             for some, waits in operator.waits(part, rows) if len(rows) else ():
                 oldest, newest = _batches(part, some)
                 matched: npt.NDArray[np.bool_] | None = None

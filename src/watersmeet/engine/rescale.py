@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.engine.held_rows import complete_version, present
 from watersmeet.engine.inheritance import bring_up
-from watersmeet.engine.registry import build, operator_class
+from watersmeet.engine.registry import build, divides
 from watersmeet.errors import OptionError, StateMismatchError
 from watersmeet.join.operator import saved
 from watersmeet.plan import JoinPlan
@@ -61,14 +61,14 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
 
 def check_divides(who: str, directory: StateDir, plan: JoinPlan) -> None:
     """Refuse a join whose state cannot be divided."""
-    if not operator_class(plan.operator).divides(plan):
+    if not divides(plan):
         raise StateMismatchError(
             f"{who}, state directory {directory.uri}",
             expected="a join whose state can be divided anew",
-            found=f"the operator {plan.operator} with its options",
-            hint="Semi-stream joins, joins that propagate punctuations and multiway joins with optional inputs keep "
-            "their number of partitions (docs/rescaling.md): let the query run to its end, or start over with a new "
-            "state directory.",
+            found='hot_keys="auto"' if plan.hot_keys else f"the operator {plan.operator} with its options",
+            hint="Semi-stream joins, joins that propagate punctuations, multiway joins with optional inputs and joins "
+            "that spread hot keys keep their number of partitions (docs/rescaling.md): let the query run to its end, "
+            "or start over with a new state directory.",
         )
 
 

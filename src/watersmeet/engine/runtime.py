@@ -7,6 +7,7 @@ from time import perf_counter, time
 
 import pyarrow as pa
 
+from watersmeet.engine.guests import Guests
 from watersmeet.engine.hot_keys import KeyWatch
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
@@ -46,10 +47,11 @@ def run_batch(
     operator = build(plan, space)
     before = bring_up(operator, store, batch.number, query, run_id, join)
     keys = KeyWatch(plan, before.keys, batch)
+    guests = Guests(plan, directory, partition, run_id, before.hot) if plan.hot_keys else None
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
-    results = advance(operator, batch)
+    results = advance(operator, guests.with_rows_of_home(batch) if guests else batch)
     joining = 0.0
     while True:
         started = perf_counter()
@@ -80,7 +82,10 @@ def run_batch(
     now = batch.time or int(time() * 1e6)
     begins = partition == 0 and (before.version < 0 or before.run_id != run_id)
     said = [{"kind": "choice", **choice} for choice in choices] if begins else []
-    store.commit(after, saved(operator), space, operator.metrics, timings, now, keys.estimates(), said)
+    state = saved(operator)
+    if guests is not None:
+        state.hot = guests.save(batch, operator)
+    store.commit(after, state, space, operator.metrics, timings, now, keys.estimates(), said)
     store.collect(batch.number)
     if plan.former and partition == 0 and batch.number % SWEEP_EVERY == SWEEP_EVERY - 1:
         sweep(directory, plan)

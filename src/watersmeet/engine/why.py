@@ -68,7 +68,7 @@ def why(
     values = list(key) if isinstance(key, list | tuple) else [key]
     wanted = as_key("why", description, values)
     partitions = description.plan.partitions
-    chosen = wanted.partition(partitions)
+    chosen = wanted.partition(description.plan)
     inputs = list(description.columns) if input is None else [description.check_input("why", input)]
     near = complete_version(directory, description.plan)
     found: list[Reason] = []

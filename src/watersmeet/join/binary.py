@@ -22,6 +22,7 @@ from watersmeet.columns.arrow import Indices
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.hand import Hand
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
@@ -72,6 +73,15 @@ class BinaryJoin(Operator):
     def row_stores(self) -> Iterable[RowStore]:
         """One per input."""
         return self.stores.values()
+
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """Those whose unmatched rows the other one does not share: a row that is emitted because nothing matches it
+        must be in one partition."""
+        left, right = (spec.name for spec in plan.inputs)
+        kind = JOIN_TYPES[plan.how]
+        alone = {left: kind.unmatched[1], right: kind.unmatched[0] or kind.exists}
+        return tuple(name for name, shared in alone.items() if not shared)
 
     @classmethod
     def divides(cls, plan: JoinPlan) -> bool:

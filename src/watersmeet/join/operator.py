@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices
+from watersmeet.columns.arrow import Indices, data_bytes
 from watersmeet.columns.partitions import Partition
 from watersmeet.errors import EndedInputError
 from watersmeet.join.waits import WaitingRows, Waits
@@ -50,6 +50,10 @@ class Batch:
     Rows with a null in their key match nothing. They are not in `rows` but apart: in `null_rows`, tables in the schema
     of their input (the hash has no meaning), if the plan keeps them (`InputSpec.keep_null_keys`); of the others only
     the number comes, in `null_keys`.
+
+    `copies` are further rows, of keys that are spread over several partitions: every partition that has such a key has
+    all its rows of the inputs that are not split (`plan.hot_table`). They are joined and stored like the others, and
+    counted apart, so that over all partitions a row has come once.
     """
 
     number: int
@@ -60,6 +64,7 @@ class Batch:
     signals: tuple[int, ...] = ()  # numbers sent to the join by `spark.control.send_signal`, in order
     null_keys: Mapping[str, int] = field(default_factory=dict)
     null_rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    copies: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
@@ -106,6 +111,15 @@ class Operator(ABC):
     def going_on(self, name: str) -> tuple[str, ...]:
         """The inputs beside one of them on which rows may still come."""
         return tuple(spec.name for spec in self.plan.inputs if spec.name != name and spec.name not in self.ended)
+
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """The inputs of which a hot key's rows can be divided among partitions, if each has all rows of the others.
+
+        Every result must have exactly one row of such an input, and rows of the others must be the same to the join
+        when they come later than they did, before any row of the split one.
+        """
+        return ()
 
     @classmethod
     def divides(cls, plan: JoinPlan) -> bool:
@@ -199,10 +213,23 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
                 hint="Call end_input only when the source is complete; this batch is not committed.",
                 input=name,
             )
-    for table in _stages(operator, batch):
+    for table in _stages(operator, _with_copies(operator, batch)):
         if table.num_rows:
             operator.metrics.rows_out += table.num_rows
             yield table
+
+
+def _with_copies(operator: Operator, batch: Batch) -> Batch:
+    """The batch as the operator gets it: copies are rows."""
+    if not batch.copies:
+        return batch
+    rows = dict(batch.rows)
+    for name, table in batch.copies.items():
+        operator.accounts.copy(name, table.num_rows)
+        operator.metrics.count(f"rows_copied.{name}", table.num_rows)
+        operator.metrics.count(f"bytes_copied.{name}", data_bytes(table))
+        rows[name] = pa.concat_tables([rows[name], table]) if name in rows else table
+    return replace(batch, rows=rows, copies={})
 
 
 def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:

@@ -363,6 +363,14 @@ class MJoin(Operator):
         return waits_for_times(part, rows, self.clock, self.going_on(name), longer)
 
     @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """Each of them, unless some are optional: what lacks an input is found in one partition. Rows that a partition
+        takes from another one come late."""
+        options = MultiwayOptions(**plan.options, **plan.tuning)
+        exact = not options.optional and options.late != "drop"
+        return tuple(spec.name for spec in plan.inputs) if exact else ()
+
+    @classmethod
     def divides(cls, plan: JoinPlan) -> bool:
         """Unless there are optional inputs: what has been reported without them is known by partition."""
         return not MultiwayOptions(**plan.options, **plan.tuning).optional

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from watersmeet.errors import OptionError
 from watersmeet.join.clock import Late
 from watersmeet.plan.join_plan import JoinPlan
-from watersmeet.plan.options import MAX_DURATION, Duration, Options, Size, check_memory
+from watersmeet.plan.options import MAX_DURATION, Duration, HotKeys, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
 
 MIN_INPUTS, MAX_INPUTS = 2, 16
@@ -101,6 +101,10 @@ class MultiwayOptions(Options):
         ge=1,
         le=4096,
         description="Into how many buckets the keys of a partition are divided: what is flushed and merged together.",
+    )
+    hot_keys: HotKeys = Field(
+        "off",
+        description="Whether keys with a large part of the work are spread over partitions.",
     )
 
     def effective(self) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class JoinPlan:
     how: str = "inner"
     condition: dict[str, Any] | None = None  # on pairs of rows with equal keys (see `join.condition`)
     former: tuple[int, ...] = ()  # the numbers of partitions that the state was divided into before, the oldest first
+    hot_keys: bool = False  # whether the rows of one key may be in several partitions (see `hot_table`)
 
     @property
     def division(self) -> int:
@@ -93,6 +94,7 @@ class JoinPlan:
             "operator": self.operator,
             "how": self.how,
             **({} if self.condition is None else {"where": self.condition["text"]}),
+            **({"hot_keys": "auto"} if self.hot_keys else {}),
             "options": self.options,
             "inputs": {
                 spec.name: {"keys": [str(k) for k in spec.keys], "payload": [str(p) for p in spec.payload]}
@@ -128,6 +130,7 @@ class JoinPlan:
             "how": self.how,
             "condition": self.condition,
             "former": list(self.former),
+            "hot_keys": self.hot_keys,
         }
 
     @classmethod
@@ -143,7 +146,7 @@ class JoinPlan:
             for field, described in zip(_decode(raw["output_schema"]), raw["output"], strict=True)
         ]
         settings = raw["options"], raw["tuning"], raw["partitions"], raw["how"], raw["condition"], tuple(raw["former"])
-        return cls(raw["operator"], tuple(inputs), tuple(output), *settings)
+        return cls(raw["operator"], tuple(inputs), tuple(output), *settings, raw.get("hot_keys", False))
 
 
 def _encode(schema: pa.Schema) -> str:

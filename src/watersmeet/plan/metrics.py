@@ -148,6 +148,12 @@ METRICS: dict[str, Metric] = {
             W, M,
         ),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),
+        # Hot keys.
+        _counter("rows_copied.input", "rows", "of hot keys that came here, though another partition has them", P, W, M),
+        _counter("bytes_copied.input", "bytes", "of these rows", P, W, M),
+        _gauge("hot_keys", "keys", "spread over several partitions in the next batch; partition 0 has it", P, W, M),
+        _gauge("hot_share", "share", "of all work that these keys make, estimated", P, W, M),
+        _gauge("hot_partitions", "partitions", "over which the widest of these keys is spread", P, W, M),
         # Work on rows and pages.
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),
         _counter("rows_probed", "rows", "stored rows in the probed range of time and keys", W),
@@ -265,6 +271,14 @@ EVENTS: dict[str, EventKind] = {
             "dd_task", "a bucket's runs on disk were joined and merged",
             ("input", "bucket", "expected", "cost", "pages", "results"), (P,),
         ),
+        EventKind(
+            "hot_key", "a key is spread over several partitions from the next batch on",
+            ("key", "input", "share", "partitions"), (P, W, M),
+        ),
+        EventKind(
+            "cooled_key", "new rows of a key that was spread go to its own partition again",
+            ("key", "input", "share", "partitions"), (P, W, M),
+        ),
         EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
         EventKind(
             "shed", "rows were shed",
@@ -344,7 +358,7 @@ numbers; its column `events` lists the decisions of the batch. All joins use the
   Reports of a pipeline show the names of its sources.
 
 For every input and after every batch, the rows that came so far are `held_rows.<input>` plus all that was ever counted
-as `left.<input>.<reason>`. For the input `master` these are rows taken
+as `left.<input>.<reason>`, less what was counted as `rows_copied.<input>`. For the input `master` these are rows taken
 into the cache, or collected for it.
 """
 

@@ -160,6 +160,7 @@ def _row_bytes(spec: InputSpec) -> int:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+HotKeys = Literal["off", "auto"]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[int, BeforeValidator(written_duration)]
 
@@ -227,6 +228,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     TUNING: ClassVar[frozenset[str]] = frozenset()
+    PLANNED: ClassVar[frozenset[str]] = frozenset({"hot_keys"})  # what the plan says itself, for every operator
     INTERNAL: ClassVar[frozenset[str]] = frozenset()
     LAB: ClassVar[Mapping[str, frozenset[str]]] = {}
 
@@ -308,7 +310,7 @@ class Options(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """The options that decide what the state means, in JSON form."""
-        return {k: v for k, v in self.model_dump(mode="json").items() if k not in self.TUNING}
+        return {k: v for k, v in self.model_dump(mode="json").items() if k not in self.TUNING | self.PLANNED}
 
     def tuning(self) -> dict[str, Any]:
         """The options that may change between restarts, in JSON form."""

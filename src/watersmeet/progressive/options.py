@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from watersmeet.join.flush_policies import FLUSHES, Flush
 from watersmeet.plan.join_plan import JoinPlan
-from watersmeet.plan.options import Duration, Options, Size, check_memory
+from watersmeet.plan.options import Duration, HotKeys, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
 
 Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
@@ -71,6 +71,8 @@ class ProgressiveOptions(Options):
     """c_seq: what reading the next page costs."""
     distinct_keys: int | None = Field(None, ge=1)
     """|A_join|; none means that it is estimated from the results of the arrival stage."""
+    hot_keys: HotKeys = "off"
+    """Whether keys with a large part of the work are spread over partitions."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -100,7 +102,9 @@ class ProgressiveOptions(Options):
 
     def effective(self) -> dict[str, Any]:
         """Without a budget nothing is flushed, so that no policy decides anything."""
-        return {} if self.operator == UNLIMITED else {**super().effective(), "flush": self.flush_policy}
+        if self.operator == UNLIMITED:
+            return {"hot_keys": self.hot_keys}
+        return {**super().effective(), "flush": self.flush_policy}
 
     def check_plan(self, who: str, plan: JoinPlan) -> None:
         """Each partition's share of the memory must hold at least a page of the wider input."""

@@ -219,6 +219,11 @@ class PunctuatedJoin(BinaryJoin):
         return self.state.row_stores
 
     @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """None: what is promised of a key is known in its partition alone."""
+        return ()
+
+    @classmethod
     def divides(cls, plan: JoinPlan) -> bool:
         """Unless promises are propagated: the next join counts the partitions that have said one."""
         return not PunctuatedOptions(**plan.options, **plan.tuning).propagate

@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
-from watersmeet.engine.registry import operator_class
+from watersmeet.engine.registry import divides, operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -32,6 +32,7 @@ from watersmeet.plan.options import Options
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
 from watersmeet.spark.explaining import function_name, reasons, tell
+from watersmeet.spark.hot_routing import partition_of_row, with_targets
 from watersmeet.spark.markers import marker_stream
 from watersmeet.spark.schema import (
     Source,
@@ -51,7 +52,7 @@ from watersmeet.state.description import Description, InputColumn, record_inputs
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 from watersmeet.state.sweeping import sweep
-from watersmeet.storage.access import packed_access
+from watersmeet.storage.access import Packed, packed_access
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Binding:
     key_types: list[T.DataType] | None = None  # by default those that the sources have in common
     table: Mapping[str, Any] | None = None  # the size and the layout of a table that the stream is joined with
     condition: MakeCondition | None = None  # on pairs of rows with equal keys (see `conditions`)
+    hot_keys: str = "off"  # whether keys with many rows are spread over partitions: "auto" or "off"
 
     def frame(self) -> DataFrame:
         """The streaming DataFrame of results."""
@@ -103,8 +105,8 @@ class Binding:
         directory = self._directory()
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
-        divisible = operator_class(self.operator).divides(plan)
-        plan = register_join(self.who, directory, plan, succeeds=self.succeeds, divisible=divisible)
+        self._check_hot_keys(plan)
+        plan = register_join(self.who, directory, plan, succeeds=self.succeeds, divisible=divides(plan))
         if plan.former:
             sweep(directory, plan)
         record_inputs(directory, described(plan, rows, key_types))
@@ -112,8 +114,25 @@ class Binding:
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
         union = wire.union(self._control(spark, directory, wire), self._ticks(spark, wire))
-        shuffled = union.repartitionById(plan.partitions, F.pmod(HASH, F.lit(plan.partitions)).cast("int"))
-        return self._results(shuffled, job)
+        access = packed_access(job.state_dir, *self.places)
+        if plan.hot_keys:
+            union = with_targets(union, job, access, wire.content())
+            target = partition_of_row(plan.partitions)
+        else:
+            target = F.pmod(HASH, F.lit(plan.partitions)).cast("int")
+        return self._results(union.repartitionById(plan.partitions, target), job, access)
+
+    def _check_hot_keys(self, plan: JoinPlan) -> None:
+        """Refuse to spread hot keys of a join of which no input can be split."""
+        if plan.hot_keys and not operator_class(plan.operator).splits(plan):
+            raise OptionError(
+                self.who,
+                expected='hot_keys="off" for this join',
+                found=f'hot_keys="auto" with how={plan.how!r} and its other options',
+                hint="No input can be split of a full join, nor of one with optional inputs, times of arrival, "
+                "promises, dropped late rows, on_overload or idle_timeout (docs/hot-keys.md). Leave hot_keys out.",
+                option="hot_keys",
+            )
 
     def _settle_watermarks(self) -> None:
         """Give the inputs, and the output, the watermarks that fit how long rows are held back."""
@@ -161,7 +180,11 @@ class Binding:
             how=plan.how,
             on=", ".join(" = ".join(names) for names in keys),
             inputs=tuple(sides),
-            options={**plan.options, **plan.tuning},
+            options={
+                **plan.options,
+                **plan.tuning,
+                **({"hot_keys": list(operator_class(plan.operator).splits(plan))} if plan.hot_keys else {}),
+            },
             partitions=plan.partitions,
             choices=reasons(),
             table=self.table or {},
@@ -169,11 +192,10 @@ class Binding:
             nulls_match=tuple(rows[0].fields[rows[0].keys[key]].name for key in rows[0].nulls_match),
         )
 
-    def _results(self, shuffled: DataFrame, job: Job) -> DataFrame:
+    def _results(self, shuffled: DataFrame, job: Job, access: Packed) -> DataFrame:
         """The join itself, its results in the types of the inputs."""
         fields = self._fields()
         sent = [T.StructField(f.name, encoded_type(f.dataType), f.nullable, f.metadata) for f in fields]
-        access = packed_access(job.state_dir, *self.places)
         function = task_function(job.to_json(), access, function_name(job.join))
         joined = shuffled.mapInArrow(function, T.StructType(sent))
         if sent == fields:
@@ -224,7 +246,7 @@ class Binding:
         ]
         settings = self.options.identity(), self.options.tuning(), partitions, self.how.name
         condition = None if self.condition is None else self.condition(rows, key_types)
-        return JoinPlan(self.operator, specs, tuple(output), *settings, condition)
+        return JoinPlan(self.operator, specs, tuple(output), *settings, condition, hot_keys=self.hot_keys == "auto")
 
     def _control(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame:
         """The markers sent to the join, a copy for every partition."""

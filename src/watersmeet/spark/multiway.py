@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.clock import Late
 from watersmeet.multiway.options import MAX_INPUTS, MIN_INPUTS, DriverName, MultiwayOptions, required_inputs
-from watersmeet.plan.options import known_names
+from watersmeet.plan.options import HotKeys, known_names
 from watersmeet.spark.binding import Binding, Output, internal_name
 from watersmeet.spark.conditions import condition_of, where_of
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
@@ -51,6 +51,7 @@ def multiway_join(
     idle_pages: int = 256,
     page_rows: int = PAGE_ROWS,
     buckets: int = 64,
+    hot_keys: HotKeys = "off",
     partitions: int | None = None,
     storage_options: StorageOptions | None = None,
     cache: int | str | None = None,
@@ -94,6 +95,8 @@ def multiway_join(
         page_rows: With `memory`, rows in a page, the unit in which spilled rows are written and read.
         buckets: Into how many buckets the keys of a partition are divided, which are spilled and merged one by one;
             fixed once the query has run.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
@@ -138,6 +141,7 @@ def multiway_join(
         idle_pages=idle_pages,
         page_rows=page_rows,
         buckets=buckets,
+        hot_keys=hot_keys,
     )
     required = required_inputs(WHO, options.optional, list(named))
     if options.optional and where is not None:
@@ -162,6 +166,7 @@ def multiway_join(
         condition=condition_of(condition),
         state_dir=stored_at(WHO, sources[0].frame, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
+        hot_keys=options.hot_keys,
         tick=options.memory is not None if options.window is None else None,  # with a window nothing is left for later
         # Clocks are those of a partition: how long a combination waits for an optional row has no bound to tell Spark.
         times={} if options.optional else _event_times(sources, positions, options),

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
-from watersmeet.plan.options import Options, known_names
+from watersmeet.plan.options import HotKeys, Options, known_names
 from watersmeet.progressive.options import UNLIMITED, ProgressiveOptions
 from watersmeet.spark.binding import Binding, binary_sources
 from watersmeet.spark.conditions import condition_columns, condition_of, where_of
@@ -50,6 +50,7 @@ def progressive_join(
     random_page_cost: float = 10.0,
     sequential_page_cost: float = 1.0,
     distinct_keys: int | None = None,
+    hot_keys: HotKeys = "off",
     partitions: int | None = None,
     storage_options: StorageOptions | None = None,
     cache: int | str | None = None,
@@ -92,6 +93,8 @@ def progressive_join(
         random_page_cost: What reading a page costs that does not follow the last one, in any unit.
         sequential_page_cost: What reading the next page costs, in the same unit.
         distinct_keys: How many different keys there are, for estimates of results; None to estimate it.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
@@ -125,6 +128,7 @@ def progressive_join(
         random_page_cost=random_page_cost,
         sequential_page_cost=sequential_page_cost,
         distinct_keys=distinct_keys,
+        hot_keys=hot_keys,
     )
     return join(left, right, on, state_dir, options, partitions, how, nulls_match, where)
 
@@ -164,4 +168,5 @@ def join(
         succeeds=UNLIMITED,
         tick=operator != UNLIMITED,
         clock=operator != UNLIMITED,
+        hot_keys=options.hot_keys,
     ).frame()

@@ -84,7 +84,7 @@ def read_rows(
         )
     values = None if key is None else list(key) if isinstance(key, list | tuple) else [key]
     partitions = description.plan.partitions
-    place = None if values is None else as_key(who, description, values).partition(partitions)
+    place = None if values is None else as_key(who, description, values).partition(description.plan)
     near = _version(directory, description.plan, version)
     tables = [str(path) for path in [description.plan.options.get("path")] if path]
     for table in tables:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -16,7 +17,7 @@ from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.plan import JoinPlan
 from watersmeet.spark.failure import reported
-from watersmeet.spark.wire import Job
+from watersmeet.spark.wire import INPUT, Job, targets_of
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
 
@@ -131,8 +132,11 @@ def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:
 def _check_partition(who: str, plan: JoinPlan, position: Position, table: pa.Table | None) -> None:
     """A narrow operator right above the join (union, coalesce) renumbers its partitions: find out, never guess."""
     wrong = position.partition >= plan.partitions
-    if table is not None and not wrong:  # every row, of whatever kind, was sent here by its hash
-        wrong = int(table.column(HASH)[0].as_py()) % plan.partitions != position.partition
+    if table is not None and not wrong:  # every row, of whatever kind, was sent here by its hash, or by its target
+        code = np.array([table.column(INPUT)[0].as_py()], np.int32)
+        target = int(targets_of(code)[0])
+        home = int(table.column(HASH)[0].as_py()) % plan.partitions
+        wrong = (target if target >= 0 else home) != position.partition
     if wrong:
         raise StateMismatchError(
             who,

@@ -19,7 +19,7 @@ from watersmeet.join.clock import Late
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
 from watersmeet.join.victims import Policy
-from watersmeet.plan.options import Duration, Options, checked_path, known_names
+from watersmeet.plan.options import Duration, HotKeys, Options, checked_path, known_names
 from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.conditions import condition_columns, condition_of, where_of
@@ -64,6 +64,7 @@ def window_join(
     flush: Flush | None = None,
     on_overload: Overload = "keep",
     idle_timeout: Length | None = None,
+    hot_keys: HotKeys = "off",
     partitions: int | None = None,
     storage_options: StorageOptions | None = None,
     cache: int | str | None = None,
@@ -114,6 +115,8 @@ def window_join(
             and neither can prove that a row has no match, so they work with `how="inner"` only.
         idle_timeout: An input that has been silent for so long does not hold the other one's unmatched rows and state
             back: its time is taken to follow the other's, and rows of it that come behind that are late. None: never.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
@@ -161,6 +164,7 @@ def window_join(
         flush=flush,
         on_overload=on_overload,
         idle_timeout=idle_timeout,
+        hot_keys=hot_keys,
     )
     if promised:
         _check_with_promises(options)
@@ -199,6 +203,7 @@ def window_join(
         options=options,
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
+        hot_keys=options.hot_keys,
         tick=options.idle_timeout is not None,
         clock=options.time is None
         or options.on_overload != "keep"

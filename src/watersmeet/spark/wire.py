@@ -2,7 +2,7 @@
 
 The streams of a join travel as one union of rows with these columns:
 
-    _input   what the row is, and of which input (see `Kind`)
+    _input   what the row is, and of which input (see `Kind`); of a row of a hot key also where it goes: below 0
     _hash    xxhash64 of the key; of a row that is not sent by its key, the number of its partition
     _time    the batch's clock, where the operator reads it
     _k0..    the key, unless it can be had back from its hash (see `spark_hash`)
@@ -70,9 +70,12 @@ class Kind(IntEnum):
     SIGNAL = 5
     TICK = 6
     """Only makes a batch happen."""
+    COPY = 7
+    """A row of a hot key that another partition has, too."""
 
 
 KINDS = 8  # a power of two, so that a kind is the low bits of a code
+HOT_BITS = 8  # of the code of a row, in the code of one of a hot key: a join has at most 16 inputs
 
 
 def code(kind: Kind, number: int = 0) -> int:
@@ -82,6 +85,21 @@ def code(kind: Kind, number: int = 0) -> int:
     (8, 12, 6)
     """
     return int(kind) + KINDS * number
+
+
+def hot_code(row: Column, target: Column) -> Column:
+    """A value of `_input` of a row that does not go where its hash says."""
+    return -F.lit(1) - (row + F.shiftleft(target, HOT_BITS))
+
+
+def hot_target(row: Column) -> Column:
+    """The partition that such a row goes to."""
+    return F.shiftright(-F.lit(1) - row, HOT_BITS)
+
+
+def targets_of(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The same in a task; negative for rows that go where their hash says."""
+    return np.where(codes < 0, (-1 - codes) >> HOT_BITS, -1).astype(np.int32)
 
 
 def slot_name(slot: int) -> str:
@@ -157,13 +175,15 @@ class Job:
         plan, layout = self.plan, self.layout
         if table is None:
             return Batch(number, rows={spec.name: spec.schema.empty_table() for spec in plan.inputs})
-        union = _Union(table)
+        union = _Union(table, hot_keys=plan.hot_keys)
         apart = _Apart.of_codes(union.codes)
-        rows, null_rows, null_keys, punctuations = {}, {}, {}, {}
+        rows, null_rows, null_keys, punctuations, copies = {}, {}, {}, {}, {}
         for index, spec in enumerate(plan.inputs):
             slots = layout.rows[spec.name]
             mine = np.flatnonzero(union.codes == code(Kind.ROW, index))
             rows[spec.name] = union.rows(spec, slots, mine[sort_order(union.hashes[mine])])
+            if len(copied := apart.rows(Kind.COPY, index)):
+                copies[spec.name] = union.rows(spec, slots, copied[sort_order(union.hashes[copied])])
             keyless = apart.rows(Kind.NULL_KEY, index)
             if spec.keep_null_keys and len(keyless):
                 null_rows[spec.name] = union.rows(spec, slots, keyless, has_key=False)
@@ -185,6 +205,7 @@ class Job:
             signals=tuple(apart.numbers(Kind.SIGNAL)),
             null_keys=null_keys,
             null_rows=null_rows,
+            copies=copies,
         )
 
 
@@ -215,9 +236,11 @@ class _Apart:
 class _Union:
     """The rows that a task got."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, *, hot_keys: bool) -> None:
         self.table = table
         self.codes: npt.NDArray[np.int32] = numpy_of(table.column(INPUT))
+        if hot_keys:
+            self.codes = np.where(self.codes < 0, (-1 - self.codes) & ((1 << HOT_BITS) - 1), self.codes)
         self.hashes: Hashes = numpy_of(one_chunk(table.column(HASH)).view(pa.uint64()))
         self.time = int(table.column(TIME)[0].as_py()) if TIME in table.column_names else 0
         self.has_keys = key_name(0) in table.column_names
@@ -290,6 +313,11 @@ class Wire:
         for index, spec in enumerate(self.plan.inputs):
             row = F.when((kind == "end") & (name == spec.name), code(Kind.END, index)).otherwise(row)
         return row.cast("int")
+
+    def content(self) -> list[str]:
+        """The columns of the union that tell rows of one key apart, as far as they can be hashed."""
+        slots = [slot_name(slot) for slot, kind in enumerate(self.slot_types) if is_hashable(kind)]
+        return [HASH, *slots]
 
     def everywhere(self) -> Column:
         """The numbers of all partitions, to be exploded."""

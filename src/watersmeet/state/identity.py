@@ -122,7 +122,7 @@ def _folders(directory: StateDir, division: int) -> list[str]:
 def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
     """Whether the state is that of another operator over the same inputs."""
     before, now = found["identity"], plan.identity()
-    same = all(before[name] == now[name] for name in ("inputs", "output"))
+    same = all(before.get(name) == now.get(name) for name in ("inputs", "output", "hot_keys"))
     return bool(before["operator"] == operator != plan.operator and same)
 
 

@@ -118,6 +118,7 @@ class Manifest:
     digest: str = ""
     format: int = FORMAT
     division: int = 0  # how often the state had been divided anew
+    hot: dict[str, Any] = field(default_factory=dict)  # which keys are hot, and whose rows are here as guests
 
     def files(self) -> list[str]:
         """The files that the version names; those of other folders with the folder."""

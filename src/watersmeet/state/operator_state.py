@@ -14,7 +14,8 @@ from watersmeet.state.side_table import SideTable
 class OperatorState:
     """Stores of rows, side tables, and a few JSON values.
 
-    The driver adds which inputs have `ended` in which batch, whether the join has `finished`, and the `accounts`. To
+    The driver adds which inputs have `ended` in which batch, whether the join has `finished`, the `accounts`, and what
+    is known of `hot` keys. To
     `restore` it also hands the `history` it recorded of the latest batches (metrics and timings, as committed with the
     version that the batch starts from, so that every attempt of the batch sees the same).
     """
@@ -26,6 +27,7 @@ class OperatorState:
     ended: dict[str, int] = field(default_factory=dict)
     finished: bool = False
     accounts: dict[str, Any] = field(default_factory=dict)
+    hot: dict[str, Any] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[Run]:
@@ -47,4 +49,5 @@ class OperatorState:
             "ended": self.ended,
             "finished": self.finished,
             "accounts": self.accounts,
+            **({"hot": self.hot} if self.hot else {}),
         }

@@ -252,7 +252,7 @@ class PartitionStore:
     def _list(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
         """Write the runs and side tables of a state, and enter them in the manifest."""
         manifest.values, manifest.ended = state.values, state.ended
-        manifest.finished, manifest.accounts = state.finished, state.accounts
+        manifest.finished, manifest.accounts, manifest.hot = state.finished, state.accounts, state.hot
         manifest.runs = [self._entry(space.store(run), manifest.run_id) for run in state.runs]
         manifest.stores = [
             {"name": store.name, "input": store.input, "rows": store.rows, "values": store.values}

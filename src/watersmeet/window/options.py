@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from watersmeet.join.clock import Late
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.victims import Policy, check_flush
-from watersmeet.plan.options import MAX_DURATION, WRITTEN, Duration, Options, Size, written_duration
+from watersmeet.plan.options import MAX_DURATION, WRITTEN, Duration, HotKeys, Options, Size, written_duration
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.interval import Between, Waits, interval, reach_of
 
@@ -80,6 +80,8 @@ class WindowOptions(Options):
     """Calibrated costs of this machine; None for those of the reference machine."""
     cores: int | None = Field(default=None, gt=0)
     """How many partitions are computed at once; None for all. Of use when the service rate is estimated."""
+    hot_keys: HotKeys = "off"
+    """Whether keys with a large part of the work are spread over partitions."""
 
     @field_validator("window", mode="before")
     @classmethod

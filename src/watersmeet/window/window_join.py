@@ -313,6 +313,14 @@ class WindowJoin(BinaryJoin):
 
     # -- state
 
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """As other joins, if rows have times of their own, none is dropped, and silence says nothing: those that a
+        partition takes from another one come late."""
+        options = cls.OPTIONS(**plan.options, **plan.tuning)
+        drops = options.late == "drop" or options.on_overload != "keep" or options.idle_timeout is not None
+        return () if drops or options.time_columns is None else super().splits(plan)
+
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows, the clocks that are furthest behind, and averages in proportion to the partitions."""
         super().inherit(heir, origins, version)

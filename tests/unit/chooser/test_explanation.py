@@ -12,10 +12,12 @@ from watersmeet.chooser.bounds import bounds
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.explanation import explained
 from watersmeet.chooser.matching import matching
+from watersmeet.chooser.observed import Observed
 from watersmeet.chooser.story import STORY_FILE, Side, Story, record_story, recorded_story
 from watersmeet.chooser.tuning import choices
 from watersmeet.chooser.unmatched import unmatched
 from watersmeet.errors import CorruptStateError
+from watersmeet.plan.hot_table import HotKey, HotTable
 from watersmeet.state.directory import StateDir, seal
 
 MINUTE = 60_000_000
@@ -291,3 +293,21 @@ def test_choices_that_are_made_while_a_join_runs() -> None:
     assert list(choices("progressive", {})) == [], "without a budget no policy decides anything"
     assert [(one.what, one.value) for one in choices("multiway", {})] == [("driver", "output_size")]
     assert list(choices("punctuated", {})) == []
+
+
+def test_hot_keys() -> None:
+    assert "hot keys" not in str(explained(story("symmetric"), None))
+    made = story("symmetric", how="left", hot_keys=["left"])
+    told = str(explained(made, None)).splitlines()
+    assert told[told.index("hot keys") + 1] == (
+        "  spread over partitions when they make more than 20 % of a partition's mean work: rows of left are divided, "
+        "those of the other input copied"
+    )
+    table = HotTable.of(
+        [HotKey(1, "left", (0, 1, 3), (0, 1, 1), (), 0.5, "7"), HotKey(2, "left", (0, 1), (0,), (), 0.01, "8")]
+    )
+    told = str(replace(explained(made, None), observed=Observed(hot=table))).splitlines()
+    assert told[told.index("hot keys") + 2 :][:2] == [
+        "  7: 50.0 % of the work, left divided among 2 of 3 partitions that have it",
+        "  8: 1.0 % of the work, cooled down, 2 partitions that have it",
+    ]

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
+from tests.conformance.test_spreading import deciding, plan_of, spreads
 
 from watersmeet.engine.registry import OPERATORS, build
 from watersmeet.join.operator import Operator, advance
@@ -19,10 +20,14 @@ from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.plan.metrics import EVENTS, FAMILIES, METRICS, REASONS, STAGES, Metrics, add_up, metric_of, page
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, punctuation_type
+from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
 from watersmeet.testing import Arrival, Script, batch_of, make_plan
 from watersmeet.testing.arrivals import KEYS
+from watersmeet.testing.cases import Case
 from watersmeet.testing.punctuations import truthful_script
+from watersmeet.testing.spreading import run_spread
 
 FAMILY = {operator: family for family, operators in FAMILIES.items() for operator in operators}
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
@@ -70,6 +75,17 @@ class Seen:
     set_to: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     wrong_gauges: list[str] = field(default_factory=list)
 
+    def run_spread(self, case: Case, folder: Path) -> None:
+        """In several partitions, with hot keys: what is known of them is kept with the versions."""
+        plan, directory = plan_of(case), StateDir(folder)
+        script = case.random_script(1, batch_rows=20, batches=12, keys=4)
+        with deciding(1):
+            for number, _ in enumerate(run_spread(plan, script, directory)):
+                for partition in range(plan.partitions):
+                    last = PartitionStore(directory, partition).manifest(number).history[-1]
+                    self.names[FAMILY[plan.operator]].update(last["counters"])
+                    self.events[FAMILY[plan.operator]] += last["events"]
+
     def run(self, plan: JoinPlan, script: Script) -> None:
         operator, family = build(plan, MemorySpace()), FAMILY[plan.operator]
         for number, arrival in enumerate(script):
@@ -91,7 +107,7 @@ def wrong_gauges(operator: Operator) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def seen() -> Seen:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     found = Seen()
     count, gauge = Metrics.count, Metrics.gauge
 
@@ -111,6 +127,9 @@ def seen() -> Seen:
                 found.run(case.plan(), case.random_script(seed, batch_rows=rows, batches=12))
         for plan, script in further():
             found.run(plan, script)
+        for operator in ("symmetric", "window", "mjoin"):
+            case = next(case for case in CASES if case.operator == operator and spreads(case))
+            found.run_spread(case, tmp_path_factory.mktemp(operator))
     return found
 
 

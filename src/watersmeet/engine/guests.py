@@ -1,0 +1,201 @@
+"""Rows of hot keys in a partition that is not their home.
+
+    batch N     partition 5 gets a row of key 7, whose home is partition 2, and has had none before
+                it takes all rows of key 7 of the inputs that are not split from version N - 1 of partition 2,
+                and adds them to the batch, as copies
+    from N on   it gets a copy of every row of these inputs
+
+So from its first batch with the key on it has all that its rows of the split input can match. It has had no rows of
+the key before: nothing is owed to older ones. What is taken is a function of a version, so that every attempt takes the
+same, and the version is there as long as the batch can be repeated. No operator knows of it: to them these rows come
+now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.partitions import partition_of
+from watersmeet.engine.heat import Heat
+from watersmeet.engine.registry import build, operator_class
+from watersmeet.engine.spreading import decide
+from watersmeet.errors import StateMismatchError
+from watersmeet.join.operator import Batch, Operator, resume
+from watersmeet.plan import JoinPlan
+from watersmeet.plan.hot_table import HotKey, HotTable, home_of
+from watersmeet.plan.metrics import Metrics
+from watersmeet.state.directory import StateDir
+from watersmeet.state.parts import Part
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
+from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
+
+DECIDES = 0  # the partition that decides for all
+LOOK_EVERY = 8  # batches, for keys of which nothing is left
+
+
+def hot_table(directory: StateDir, batch: int) -> HotTable:
+    """The hot keys of a batch."""
+    if batch == 0:
+        return HotTable()
+    return HotTable.from_json(PartitionStore(directory, DECIDES).manifest(batch - 1).hot.get("table", []))
+
+
+def copied_keys(hot: Mapping[str, Any], input: str) -> Hashes:
+    """The hashes of the keys of which a partition has rows of an input as copies, given what `Guests.save` returned."""
+    return np.array([int(number) for number, split in hot.get("guests", {}).items() if split != input], np.uint64)
+
+
+class Guests:
+    """What one partition does about hot keys in one batch; `before` is what `save` returned after the one before."""
+
+    def __init__(self, plan: JoinPlan, directory: StateDir, partition: int, run_id: str, before: Mapping[str, Any]):
+        self.plan, self.directory, self.partition, self.run_id = plan, directory, partition, run_id
+        self.heat = Heat.from_json(before.get("heat", {}))
+        self.split: dict[str, str] = dict(before.get("guests", {}))  # keys of others that are here -> the split input
+        self.table = HotTable.from_json(before.get("table", []))
+
+    def with_rows_of_home(self, batch: Batch) -> Batch:
+        """The batch, with all that keys which are here for the first time need."""
+        here = [hashes_of(table) for table in (*batch.rows.values(), *batch.copies.values()) if table.num_rows]
+        found = self._foreign(np.concatenate(here)) if here else []
+        new = [number for number in found if str(number) not in self.split]
+        if not new:
+            return batch
+        table = hot_table(self.directory, batch.number)
+        copies: dict[str, list[pa.Table]] = {}
+        by_home: dict[int, list[HotKey]] = {}
+        for number in new:
+            key = table.keys.get(number)
+            if key is None or self.partition not in key.holders:
+                raise _stray(self.directory, self.partition, number)
+            self.split[str(number)] = key.split
+            by_home.setdefault(home_of(number, self.plan.partitions), []).append(key)
+        for home, keys in sorted(by_home.items()):
+            for name, rows in self._rows_of(home, batch.number - 1, keys):
+                copies.setdefault(name, []).append(rows)
+        taken = {name: pa.concat_tables(tables) for name, tables in copies.items()}
+        for name, rows in batch.copies.items():
+            taken[name] = pa.concat_tables([rows, taken[name]]) if name in taken else rows
+        return replace(batch, copies=taken)
+
+    def _foreign(self, hashes: Hashes) -> list[int]:
+        """The hashes of other partitions' keys."""
+        away = hashes[partition_of(hashes, self.plan.partitions) != self.partition]
+        found: list[int] = np.unique(away).tolist()
+        return found
+
+    def _rows_of(self, home: int, version: int, keys: Sequence[HotKey]) -> Iterator[tuple[str, pa.Table]]:
+        """The rows that a version of another partition holds of some keys, of the inputs that are not split."""
+        store = PartitionStore(self.directory, home)
+        space = MemorySpace()
+        space.partition = home
+        operator = build(self.plan, space)
+        resume(operator, store.state(store.manifest(version), self.run_id))
+        for rows in operator.row_stores():
+            wanted = np.array(sorted(key.hash for key in keys if key.split != rows.input), np.uint64)
+            if rows.input and len(wanted):
+                for part in _parts(rows, wanted):
+                    places = _places(part, wanted)
+                    alive = part.alive(places)
+                    places = places if alive is None else places[alive]
+                    if len(places):
+                        yield rows.input, _as_came(self.plan, rows.input, take(part.table, places))
+
+    def save(self, batch: Batch, operator: Operator) -> dict[str, Any]:
+        """What is kept with the version: `batch` is as it came, and the operator has joined it."""
+        heat = self.heat.after(batch, operator)
+        if batch.number % LOOK_EVERY == 0:
+            heat.idle = self._forget(operator)
+        heat.guests = frozenset(map(int, self.split))
+        kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.split}
+        if self.partition == DECIDES:
+            kept["table"] = self._decided(batch.number, operator.metrics).to_json()
+        return kept
+
+    def _forget(self, operator: Operator) -> frozenset[int]:
+        """Forget keys of which no row is left: if they come again, they come for the first time. Returns those of which
+        no row of the split input is left."""
+        wanted = np.array(sorted(map(int, self.split)), np.uint64)
+        if not len(wanted) or not all(isinstance(store.rule, Horizon) for store in operator.row_stores()):
+            return frozenset()  # rows leave with the end of an input only
+        held = {store.input: _held(store, wanted) for store in operator.row_stores()}
+        rows = np.sum(list(held.values()), axis=0)
+        for number in wanted[rows == 0].tolist():
+            del self.split[str(number)]
+        return frozenset(
+            number for at, number in enumerate(wanted.tolist()) if rows[at] and not held[self.split[str(number)]][at]
+        )
+
+    def _decided(self, batch: int, metrics: Metrics) -> HotTable:
+        """The table of the next batch."""
+        if batch == 0:
+            return HotTable()
+        stores = (PartitionStore(self.directory, number) for number in range(self.plan.partitions))
+        heats = [Heat.from_json(store.manifest(batch - 1).hot.get("heat", {})) for store in stores]
+        after = decide(self.table, heats, operator_class(self.plan.operator).splits(self.plan))
+        for number, key in after.keys.items():
+            was = number in self.table.keys and self.table.keys[number].is_spread
+            if key.is_spread != was:
+                partitions = len(set(key.targets))
+                details = {"key": key.text, "input": key.split, "share": key.share, "partitions": partitions}
+                metrics.event("hot_key" if key.is_spread else "cooled_key", **details)
+        spread = [key for key in after.keys.values() if key.is_spread]
+        metrics.gauge("hot_keys", len(spread))
+        metrics.gauge("hot_share", round(sum(key.share for key in spread), 4))
+        metrics.gauge("hot_partitions", max((len(set(key.targets)) for key in spread), default=0))
+        return after
+
+
+def _held(store: RowStore, wanted: Hashes) -> Indices:
+    """How many rows a store has of each of some sorted keys; one at least if there are any on disk: none is read."""
+    found = np.full(len(wanted), len(store.spilled), np.int64)
+    for part in store.parts():
+        places = _places(part, wanted)
+        alive = part.alive(places)
+        places = places if alive is None else places[alive]
+        found += np.bincount(np.searchsorted(wanted, part.hashes[places]), minlength=len(wanted))
+    return found
+
+
+def _parts(store: RowStore, wanted: Hashes) -> Iterator[Part]:
+    """All that may have rows of some keys: of what is on disk, their buckets."""
+    yield from store.parts()
+    for run in store.spilled:
+        buckets = None if store.buckets is None else sorted(set(store.buckets.of(wanted).tolist()))
+        yield from store.pages(run, buckets)
+
+
+def _places(part: Part, wanted: Hashes) -> Indices:
+    """The rows of a part that have one of some keys; where rows are sorted, few are looked at."""
+    if part.run.order != "hash":
+        return np.flatnonzero(np.isin(part.hashes, wanted))
+    bounds = zip(*(np.searchsorted(part.hashes, wanted, side=side) for side in ("left", "right")), strict=True)
+    return np.concatenate([np.arange(first, last) for first, last in bounds])
+
+
+def _as_came(plan: JoinPlan, name: str, rows: pa.Table) -> pa.Table:
+    """Stored rows in the schema of their input. Columns that the join has not kept it does not need."""
+    schema = plan.input(name).schema
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _stray(directory: StateDir, partition: int, number: int) -> StateMismatchError:
+    return StateMismatchError(
+        f"state directory {directory.uri}, partition {partition}",
+        expected="rows of its own keys, and of hot keys that are spread to it",
+        found=f"a row of another partition's key (hash {number})",
+        hint="A union, coalesce or self-join right after the join renumbers its partitions: put .repartition(n) "
+        "between, or write the result to a sink first.",
+    )

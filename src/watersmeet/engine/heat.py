@@ -1,0 +1,155 @@
+"""How much work keys make in a partition: rows that come, plus results. What hot keys are chosen by.
+
+After a batch, the keys with a large part of the rows of an input are counted exactly, and added to those of the
+batches before, of which every batch halves the weight. Results of a key are not counted but estimated: new rows of an
+input times those that the others hold, scaled so that all keys together have no more than there were. All of it is a
+function of the rows of the batch, whatever their order, and is part of what a repeated batch must reproduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.columns.arrow import Hashes, hashes_of, key_names
+from watersmeet.engine.hot_keys import key_text
+from watersmeet.join.operator import Batch, Operator
+
+DECAY = 0.5  # what a batch weighs in the next one
+KEEP = 32  # keys
+RARE = 64  # a key with less than one in so many rows of an input is of no interest
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass
+class KeyHeat:
+    """What one key has made a partition do, decayed."""
+
+    work: float = 0.0
+    rows: dict[str, float] = field(default_factory=dict)  # that came, by input, without copies
+    text: str = ""
+
+
+@dataclass
+class Heat:
+    """The work of a partition, and its hottest keys."""
+
+    load: float = 0.0
+    held: int = 0  # rows
+    keys: dict[int, KeyHeat] = field(default_factory=dict)
+    guests: frozenset[int] = frozenset()  # keys of other partitions that are here
+    idle: frozenset[int] = frozenset()  # those of them of which no row of the split input is left
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Heat:
+        """What `to_json` wrote."""
+        keys = {int(number): KeyHeat(*one) for number, one in saved.get("keys", {}).items()}
+        guests, idle = (frozenset(map(int, saved.get(name, ()))) for name in ("guests", "idle"))
+        return cls(saved.get("load", 0.0), saved.get("held", 0), keys, guests, idle)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        keys = {str(number): [one.work, one.rows, one.text] for number, one in sorted(self.keys.items())}
+        guests, idle = sorted(self.guests), sorted(self.idle)
+        return {"load": self.load, "held": self.held, "keys": keys, "guests": guests, "idle": idle}
+
+    def needs_no_copies(self, number: int) -> bool:
+        """Whether the partition has no row of the split input of another one's key."""
+        return number in self.idle or number not in self.guests
+
+    def after(self, batch: Batch, operator: Operator) -> Heat:
+        """The heat after a batch, whose copies are still apart from its rows."""
+        came = {name: _sorted(table) for name, table in batch.rows.items()}
+        copied = {name: _sorted(table) for name, table in batch.copies.items()}
+        numbers = sorted({*self.keys, *(one for hashes in came.values() for one in _frequent(hashes))})
+        wanted = np.array(numbers, np.uint64)
+        fresh = {name: _counts(hashes, wanted) for name, hashes in came.items()}
+        copies = {name: _counts(hashes, wanted) for name, hashes in copied.items()}
+        results = self._results(operator, wanted, fresh, copies)
+        rows = sum(len(hashes) for hashes in (*came.values(), *copied.values()))
+        heat = Heat(round(self.load * DECAY + rows + operator.metrics.rows_out, 3))
+        heat.held = sum(store.held for store in operator.row_stores() if store.input)
+        for at, number in enumerate(numbers):
+            before = self.keys.get(number, KeyHeat())
+            new = {name: int(counts[at]) for name, counts in fresh.items() if counts[at]}
+            work = sum(new.values()) + sum(int(counts[at]) for counts in copies.values()) + float(results[at])
+            names = sorted(before.rows.keys() | new.keys())
+            kept = {name: round(before.rows.get(name, 0.0) * DECAY + new.get(name, 0), 3) for name in names}
+            kept = {name: amount for name, amount in kept.items() if amount >= 0.01}
+            heat.keys[number] = KeyHeat(round(before.work * DECAY + work, 3), kept, before.text)
+        heat._forget_cold()
+        heat._name_keys(batch)
+        return heat
+
+    def _results(
+        self, operator: Operator, wanted: Hashes, fresh: Mapping[str, Counts], copies: Mapping[str, Counts]
+    ) -> npt.NDArray[np.float64]:
+        """The results of each key, estimated."""
+        names = [spec.name for spec in operator.plan.inputs]
+        nothing = np.zeros(len(wanted), np.int64)
+        held = {name: np.zeros(len(wanted), np.int64) for name in names}
+        for store in operator.row_stores():
+            if store.input in held:
+                for part in store.parts():
+                    if part.run.order == "hash":  # others are few, and sorted when they are probed often
+                        held[store.input] += _counts(part.hashes, wanted)
+        found = np.zeros(len(wanted))
+        for name in names:
+            new = fresh.get(name, nothing) + copies.get(name, nothing)
+            found += new * prod((held[other].astype(np.float64) for other in names if other != name), start=1.0)
+        total = float(found.sum())
+        return found * min(1.0, operator.metrics.rows_out / total) if total else found
+
+    def _forget_cold(self) -> None:
+        hottest = sorted(self.keys.items(), key=lambda item: (-item[1].work, item[0]))[:KEEP]
+        self.keys = {number: one for number, one in hottest if one.work * RARE >= self.load}
+
+    def _name_keys(self, batch: Batch) -> None:
+        """Give keys that are new their text."""
+        for number, one in self.keys.items():
+            if not one.text:
+                one.text = next(filter(None, (_text(table, number) for table in batch.rows.values())), "")
+
+
+def _text(table: pa.Table, number: int) -> str:
+    rows = np.flatnonzero(hashes_of(table) == np.uint64(number))
+    if not len(rows):
+        return ""
+    keys = table.select(key_names(table.schema)).slice(int(rows[0]), 1)
+    return key_text([column[0].as_py() for column in keys.columns])
+
+
+def _sorted(table: pa.Table) -> Hashes:
+    """The hashes of a table, without those of rows that have a null in their key."""
+    for name in key_names(table.schema):
+        if table.column(name).null_count:
+            table = table.filter(table.column(name).is_valid())
+    hashes = hashes_of(table)
+    return hashes if bool(np.all(hashes[1:] >= hashes[:-1])) else np.sort(hashes)
+
+
+def _frequent(ordered: Hashes) -> list[int]:
+    """The most frequent of sorted hashes. One that is there `least` times is at a multiple of it, so that few are
+    looked at."""
+    if not len(ordered):
+        return []
+    least = max(-(-len(ordered) // RARE), 2 if len(ordered) > RARE else 1)
+    near = np.unique(ordered[::least])
+    counts = _counts(ordered, near)
+    large = np.flatnonzero(counts >= least)
+    # Of keys that are equally frequent those with the smaller hash.
+    found: list[int] = near[large[np.argsort(-counts[large], kind="stable")[:KEEP]]].tolist()
+    return found
+
+
+def _counts(ordered: Hashes, wanted: Hashes) -> Counts:
+    """How often each wanted hash is among sorted ones."""
+    found: Counts = np.searchsorted(ordered, wanted, side="right") - np.searchsorted(ordered, wanted, side="left")
+    return found

@@ -1,0 +1,72 @@
+"""Running a script over a state directory in several partitions that share hot keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.columns.arrow import concat, hash_keys, hashes_of
+from watersmeet.columns.partitions import partition_of
+from watersmeet.engine.guests import hot_table
+from watersmeet.engine.runtime import run_batch
+from watersmeet.join.operator import Batch
+from watersmeet.plan import JoinPlan
+from watersmeet.plan.hot_table import HotTable, routes
+from watersmeet.state.directory import StateDir
+from watersmeet.testing.arrivals import Row, Script, batch_of
+from watersmeet.testing.harness import rows_of
+
+Places = npt.NDArray[np.int64]
+
+
+def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
+    """The batch of each partition, as Spark routes it (`spark.hot_routing`): a row of a split input by its content."""
+    ways: dict[str, list[tuple[Places, Places, bool]]] = {name: [] for name in batch.rows}
+    for name, rows in batch.rows.items():
+        hashes = hashes_of(rows)
+        home = np.ones(len(hashes), np.bool_)
+        for route in routes(table, [name], plan.partitions):
+            mine = np.flatnonzero(hashes == np.uint64(route.hash))
+            home[mine] = False
+            chosen = _contents(rows)[mine] % np.uint64(len(route.targets))
+            ways[name].append((mine, np.array(route.targets)[chosen.astype(np.int64)], route.is_copy))
+        others = np.flatnonzero(home)
+        ways[name].append((others, partition_of(hashes[others], plan.partitions), False))
+    found = []
+    for number in range(plan.partitions):
+        rows, copies = (_arriving(batch, ways, number, copy=copy) for copy in (False, True))
+        found.append(replace(batch, rows=rows, copies=copies))
+    return found
+
+
+def _contents(rows: pa.Table) -> npt.NDArray[np.uint64]:
+    """A hash of all columns of each row."""
+    return hash_keys(rows.columns[1:])
+
+
+def _arriving(
+    batch: Batch, ways: dict[str, list[tuple[Places, Places, bool]]], partition: int, *, copy: bool
+) -> dict[str, pa.Table]:
+    found = {}
+    for name, parts in ways.items():
+        tables = [
+            batch.rows[name].take(pa.array(rows[to == partition])) for rows, to, is_copy in parts if is_copy == copy
+        ]
+        rows = concat(tables, batch.rows[name].schema)
+        if rows.num_rows or not copy:
+            found[name] = rows
+    return found
+
+
+def run_spread(plan: JoinPlan, script: Script, directory: StateDir) -> Iterator[Counter[Row]]:
+    """Run a script, everything reloaded in every batch; the rows per batch."""
+    for number, arrival in enumerate(script):
+        found: Counter[Row] = Counter()
+        for partition, batch in enumerate(routed(plan, batch_of(plan, number, arrival), hot_table(directory, number))):
+            found += rows_of(run_batch(plan, directory, partition, batch, run_id=f"run-{number}"))
+        yield found

@@ -1,0 +1,151 @@
+"""Keys may become hot, hotter and cold between any two batches: the answer stays the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import watersmeet.engine.guests
+import watersmeet.engine.spreading
+from tests.conformance.cases import CASES
+from tests.conformance.test_divisions import script_of
+from tests.conformance.test_laws import SOAK, examples, hard_types
+from tests.faults.memory_dir import MemoryDir
+from watersmeet.engine.heat import Heat
+from watersmeet.engine.inheritance import bring_up
+from watersmeet.engine.registry import build, operator_class
+from watersmeet.plan import JoinPlan
+from watersmeet.plan.hot_table import HotKey, HotTable, home_of
+from watersmeet.state.space import MemorySpace
+from watersmeet.state.store import PartitionStore
+from watersmeet.testing import accounting
+from watersmeet.testing.arrivals import Row
+from watersmeet.testing.cases import Case
+from watersmeet.testing.keys import Keys
+from watersmeet.testing.spreading import run_spread
+
+PARTITIONS = 5
+
+
+def spreads(case: Case) -> bool:
+    """What is dropped is a matter of each partition: there is no answer that all share."""
+    return bool(operator_class(case.operator).splits(case.plan())) and case.account is None
+
+
+ALL = [case for case in CASES if spreads(case)]
+# Of each operator every join type gets random scripts, and one case the other checks.
+DECIDED = ALL if SOAK else list({(case.operator, case.how): case for case in ALL}.values())
+ONCE = ALL if SOAK else list({case.operator: case for case in ALL}.values())
+
+
+def plan_of(case: Case) -> JoinPlan:
+    return replace(case.plan(), partitions=PARTITIONS, hot_keys=True)
+
+
+class Whim:
+    """Decides at random, within what a table may do: holders stay, the home is one, the split input never changes. For
+    the same arguments it decides the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.spread, self.retired = seed, 0, 0
+
+    def __call__(self, before: HotTable, heats: Sequence[Heat], splits: Collection[str]) -> HotTable:
+        partitions = len(heats)
+        rng = random.Random(f"{self.seed} {before.to_json()} {[heat.to_json() for heat in heats]}")
+        known = dict.fromkeys(number for heat in heats for number in heat.keys)
+        found = {}
+        for number in dict.fromkeys([*before.keys, *known]):
+            key, home = before.keys.get(number), home_of(number, partitions)
+            if key is None and rng.random() < 0.4:
+                continue
+            holders = set(key.holders if key else {home})
+            stale = {one for one in (key.stale if key else ()) if number in heats[one].guests}
+            idle = {
+                one for one in holders if number in heats[one].idle and one not in (home, *(key.targets if key else ()))
+            }
+            done = {one for one in idle if rng.random() < 0.7}
+            stale |= done
+            holders = (holders | set(rng.sample(range(partitions), rng.choice([0, 0, 1, 3])))) - stale
+            self.retired += len(done)
+            targets = [home] if rng.random() < 0.3 else rng.choices(sorted(holders), k=rng.randint(1, 4))
+            split = key.split if key else rng.choice(sorted(splits))
+            found[number] = HotKey(number, split, tuple(sorted(holders)), tuple(targets), tuple(sorted(stale)))
+            self.spread += found[number].is_spread
+        return HotTable(found)
+
+
+@contextmanager
+def deciding(seed: int) -> Iterator[Whim]:
+    whim = Whim(seed)
+    with patch.multiple(watersmeet.engine.guests, decide=whim, LOOK_EVERY=1):
+        yield whim
+
+
+def test_holders_that_need_no_copies_are_let_go() -> None:
+    case = next(case for case in ALL if case.operator == "window" and case.how == "inner")
+    with deciding(3) as whim:
+        list(run_spread(plan_of(case), script_of(case, 3, batch_rows=20, batches=40, keys=4), MemoryDir({})))
+    assert whim.retired > 10
+
+
+@contextmanager
+def feverish() -> Iterator[None]:
+    """Thresholds so low that most keys are hot, and holders are taken whatever they cost."""
+    low = {"ENTER": 0.01, "LEAVE": 0.005, "LEAST_LOAD": 0.0, "WORTH": 100.0, "SETTLED": 0.0}
+    with patch.multiple(watersmeet.engine.spreading, **low):
+        yield
+
+
+@pytest.mark.parametrize("case", DECIDED, ids=str)
+@settings(max_examples=examples(2))
+@given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([2, 7, 30]), keys=hard_types)
+def test_the_answer_does_not_depend_on_where_keys_are(case: Case, seed: int, batch_rows: int, keys: Keys) -> None:
+    case = case.with_keys(keys)
+    script = script_of(case, seed, batch_rows=batch_rows, batches=10)
+    directory = MemoryDir({})
+    with deciding(seed):
+        found: Counter[Row] = sum(run_spread(plan_of(case), script, directory), Counter())
+    assert found == case.expected(script)
+
+
+@pytest.mark.parametrize("case", ONCE, ids=str)
+def test_every_case_once_and_every_row_accounted_for(case: Case) -> None:
+    for seed, batch_rows in enumerate([6, 25]):
+        script = script_of(case, seed, batch_rows=batch_rows, batches=9, keys=4, end=False)
+        directory, plan = MemoryDir({}), plan_of(case)
+        with deciding(seed) as whim:
+            list(run_spread(plan, script, directory))
+        assert whim.spread
+        came: Counter[str] = Counter()
+        for partition in range(PARTITIONS):
+            space = MemorySpace()
+            space.partition = partition
+            operator = build(plan, space)
+            bring_up(operator, PartitionStore(directory, partition), len(script), "in-process", "x")
+            for store in operator.row_stores():
+                accounting.check_store(store)
+            for spec in plan.inputs:
+                held = sum(store.held for store in operator.row_stores() if store.input == spec.name)
+                assert operator.accounts.held(spec.name) == held
+                came[spec.name] += operator.accounts.came.get(spec.name, 0)
+        for spec in plan.inputs:
+            assert came[spec.name] == accounting.came(script, len(script), spec.name)
+
+
+@pytest.mark.parametrize("case", ONCE, ids=str)
+def test_the_answer_when_most_keys_are_hot(case: Case) -> None:
+    for seed in range(2):
+        script = script_of(case, seed, batch_rows=20, batches=8, keys=6)
+        directory = MemoryDir({})
+        with feverish():
+            found: Counter[Row] = sum(run_spread(plan_of(case), script, directory), Counter())
+        assert found == case.expected(script)
+        assert PartitionStore(directory, 0).manifest(len(script) - 1).hot["table"]

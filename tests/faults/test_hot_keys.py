@@ -1,0 +1,66 @@
+"""Deaths while keys become hot and cold: no row is lost or doubled, and all attempts agree on where keys are."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.test_divisions import script_of
+from tests.conformance.test_spreading import deciding, plan_of, spreads
+from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
+from watersmeet.engine.guests import hot_table
+from watersmeet.engine.registry import OPERATORS
+from watersmeet.engine.runtime import run_batch
+from watersmeet.state.directory import StateDir
+from watersmeet.state.store import PartitionStore
+from watersmeet.testing.arrivals import Row, batch_of
+from watersmeet.testing.harness import rows_of
+from watersmeet.testing.spreading import routed
+
+SPREAD = {name: [case for case in CASES if case.operator == name and spreads(case)] for name in OPERATORS}
+
+
+@pytest.mark.parametrize("operator", sorted(name for name, cases in SPREAD.items() if cases))
+@pytest.mark.parametrize("seed", range(3))
+def test_deaths_in_any_batch(operator: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{operator} {seed}")
+    case = rng.choice(SPREAD[operator])
+    script, plan = script_of(case, seed, batches=8, batch_rows=6, keys=4), plan_of(case)
+    directory, total, deaths = StateDir(tmp_path), Counter[Row](), 0
+    with deciding(seed) as whim:
+        for number, arrival in enumerate(script):
+            run_id = f"run-{number}"
+            while True:
+                # Spark asks for the routes anew whenever it plans the batch.
+                shares = list(enumerate(routed(plan, batch_of(plan, number, arrival), hot_table(directory, number))))
+                rng.shuffle(shares)  # tasks end in any order
+                found: Counter[Row] = Counter()
+                for partition, batch in shares:
+                    for attempt in range(3):
+                        dies = attempt < 2 and (not deaths or rng.random() < 0.4)
+                        fate = Fate(rng.randrange(80 if deaths else 5)) if dies else Fate()
+                        faulty = RealFaultyDir(str(tmp_path), fate)
+                        try:
+                            rows = rows_of(
+                                run_batch(plan, faulty, partition, batch, run_id=run_id, attempt=f"{attempt}")
+                            )
+                        except Crash:
+                            deaths += 1
+                            continue
+                        break
+                    found += rows
+                    if number and rng.random() < 0.05:  # the query dies, and repeats the batch
+                        break
+                else:
+                    break
+                run_id += "-again"
+            total += found
+    assert total == case.expected(script)
+    assert deaths
+    assert whim.spread
+    for partition in range(plan.partitions):
+        assert PartitionStore(directory, partition).manifest(len(script) - 1).repeats == 0
