@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n)(.*?)(\n\n<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n)(.*?)(<!-- end -->)", re.DOTALL)
 BLOCKS: dict[str, Callable[[], str]] = {}
 SYSTEMS = {
     "watersmeet": "Watersmeet",
@@ -255,15 +255,135 @@ def idle_pages() -> str:
     return table(["`idle_pages`", *shares], rows)
 
 
+@block
+def rivals() -> str:
+    return _engines(result("rivals")["runs"], "rows_per_second")
+
+
+@block
+def nexmark() -> str:
+    queries = result("nexmark")["queries"]
+    engines = [name for name in SYSTEMS if any(name in runs for runs in queries.values())]
+    rows = []
+    for query, runs in queries.items():
+        ours = runs["watersmeet"]["rows_per_second"]
+        cells = [_beside(ours, runs.get(name)) if name != "watersmeet" else f"{ours:,}" for name in engines]
+        rows.append((query, *cells))
+    return table(["query", *(SYSTEMS[name] for name in engines)], rows)
+
+
+def _beside(ours: int, run: dict[str, Any] | None) -> str:
+    """A rival's rows per second, and how many times as fast ours is."""
+    if run is None:
+        return "-"
+    speed = run["rows_per_second"]
+    return f"{speed:,} ({times(ours / speed)})" if speed else "no batch done in time"
+
+
+@block
+def wide_rows() -> str:
+    names = {
+        "wide": "20 columns, 500 bytes a row",
+        "text keys": "keys of 36 characters",
+        "nested": "struct, array and map",
+    }
+    found = result("wide_rows")
+    rows = [
+        (
+            text,
+            f"{found[name]['runs']['watersmeet']['steady_rows_per_second']:,}",
+            times(found[name]["ratio_vs_default"]),
+            times(found[name]["ratio_vs_echo"]),
+        )
+        for name, text in names.items()
+    ]
+    return table(["rows", "Watersmeet rows/s", "over Spark, default store", "over the echo"], rows)
+
+
+@block
+def row_cost() -> str:
+    found = result("row_cost")
+    rows = [
+        (step, f"{ns:,}", f"{ns / found['sum_ns']:.0%}".replace("%", " %")) for step, ns in found["steps_ns"].items()
+    ]
+    rows += [("sum", f"{found['sum_ns']:,}", ""), ("the whole join on Spark", f"{found['join_ns']:,}", "")]
+    return table(["step", "core ns per row", "share"], rows)
+
+
+@block
+def small_batches() -> str:
+    found = result("small_batches")
+    whole = {name: phases["triggerExecution"] for name, phases in found["median_ms"].items()}
+    first = table(["query", "median ms"], [(name, f"{ms:.0f}") for name, ms in whole.items()])
+    second = table(["part", "ms"], [(name, f"{ms:.0f}") for name, ms in found["shares_ms"].items()])
+    return f"{first}\n\n{second}"
+
+
+@block
+def scaling_model() -> str:
+    found = result("scaling")["settings"]
+    rows = [
+        (
+            f"`{one['master']}`",
+            one["partitions"],
+            f"{one['rows']:,}",
+            f"{one['seconds']:.2f}",
+            f"{one['model']:.2f}",
+            "" if one["fitted"] else f"{one['model_over_measured']:.2f}",
+        )
+        for one in found
+    ]
+    return table(["master", "partitions", "rows a batch", "measured s", "model s", "model over measured"], rows)
+
+
+@block
+def scaling_limits() -> str:
+    costs = result("scaling")["costs"]
+    rows = []
+    for cores in (10, 100, 1000):
+        for rate in (100_000, 1_000_000):  # rows per second and core are for the reader to divide
+            best = min(range(1, 4 * cores + 1), key=lambda p, c=cores, n=rate: _seconds(costs, n, p, c))
+            seconds = _seconds(costs, rate, best, cores)
+            shares = {name: part / seconds for name, part in _parts(costs, rate, best, cores).items()}
+            limit = max(shares, key=lambda name: shares[name])
+            rows.append(
+                (
+                    f"{cores:,}",
+                    f"{rate:,}",
+                    best,
+                    f"{seconds:.2f}",
+                    f"{rate / seconds:,.0f}",
+                    f"{limit} ({shares[limit]:.0%})",
+                )
+            )
+    header = ["cores", "rows a batch", "best partitions", "seconds a batch", "rows/s", "largest cost"]
+    return table(header, rows).replace("%", " %")
+
+
+def _parts(costs: dict[str, float], rows: int, partitions: int, cores: int) -> dict[str, float]:
+    """The model of `scaling.py`, term by term."""
+    factors = {
+        "driver": 1,
+        "task": 2 * partitions,
+        "slot": -(-partitions // cores),
+        "row": rows / min(cores, partitions),
+    }
+    return {name: costs[name] * factor for name, factor in factors.items()}
+
+
+def _seconds(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
+    return sum(_parts(costs, rows, partitions, cores).values())
+
+
 def rewritten(page: str) -> str:
     """A page with all its blocks written anew."""
 
     def replaced(match: re.Match[str]) -> str:
         head, name, _, tail = match.groups()
         try:
-            return head + BLOCKS[name]() + tail
+            return f"{head}{BLOCKS[name]()}\n\n{tail}"
         except FileNotFoundError as missing:
-            return f"{head}Not measured yet: there is no `benchmarks/results/{Path(missing.filename).name}`.{tail}"
+            return f"{head}Not measured yet: there is no `benchmarks/results/{Path(missing.filename).name}`.\n\n{tail}"
 
     return BLOCK.sub(replaced, page)
 
