@@ -10,7 +10,7 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
 # `make bench` ends with all ratios beside the floors of benchmarks/floors.json; the other systems are in .venvs/rivals.
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
+BENCH_LARGE := benchmarks/wide_rows.py benchmarks/row_cost.py benchmarks/small_batches.py benchmarks/scaling.py benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
 
 # The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
 # the newest one that has all of them (src/watersmeet/pipeline/connectors.py).
@@ -127,6 +127,7 @@ bench: $(STAMP) ## Run the benchmarks; results go to benchmarks/results/
 .PHONY: bench-large
 bench-large: $(STAMP) ## Run the benchmarks with large state (long)
 	@set -e; for script in $(BENCH_LARGE); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done
+	@$(BIN)/python benchmarks/ratios.py
 
 .venvs/rivals/.setup-done: $(STAMP) benchmarks/rivals.txt scripts/setup_rivals.sh
 	@scripts/setup_rivals.sh .venvs/rivals $(BIN)/python "$$(cat $(VENV)/java_home)"

@@ -201,6 +201,15 @@ class Bench:
         return {engine: chosen[engine] for engine in ENGINES if engine in chosen}
 
 
+def ratios(result: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """How many times as fast as each other engine ours is, by query."""
+    speeds = {name: {engine: run["rows_per_second"] for engine, run in runs.items()} for name, runs in result.items()}
+    return {
+        name: {engine: round(some["watersmeet"] / speed, 2) for engine, speed in some.items() if speed}
+        for name, some in speeds.items()
+    }
+
+
 def summary(result: dict[str, Any]) -> None:
     """One table of all queries."""
     engines = [engine for engine in ENGINES if any(engine in runs for runs in result.values())]
@@ -279,7 +288,7 @@ def main() -> None:
         and list(arguments.engines) == list(ENGINES)
     ):
         picture(result, h.RESULTS / "nexmark.png")
-        h.save("nexmark", {"settings": settings, "queries": result})
+        h.save("nexmark", {"settings": settings, "ratios": ratios(result), "queries": result})
 
 
 if __name__ == "__main__":
