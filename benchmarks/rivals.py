@@ -22,7 +22,7 @@ import harness as h
 import pathway_runs
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from stream_stream import BATCHES, streams, write_inputs
+from stream_stream import BATCHES, COLUMNS, expected_answer, streams, write_inputs
 
 import watersmeet as wm
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", nargs="*", choices=ENGINES, default=list(ENGINES))
     arguments = parser.parse_args()
-    rows, columns = arguments.rows, ["k", "a", "b"]
+    rows, columns = arguments.rows, COLUMNS
     spark = wm.local_session("rivals", cores=CORES, partitions=CORES, config={"spark.driver.memory": "6g"})
     settings = {
         "rows per input": rows,
@@ -55,8 +55,7 @@ def main() -> None:
             target = folder / "csv" / file.parent.name / f"{file.stem}.csv"
             target.parent.mkdir(parents=True, exist_ok=True)
             pa_csv.write_csv(pq.read_table(file), target)
-        left, right = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
-        expected = h.batch_answer(left.join(right, "k"), columns)
+        expected = expected_answer(spark, folder)
         as_sql = {"n" if name == "count" else name: value for name, value in expected.items()}
         java = stack.enter_context(flink.started()) if set(arguments.only) & flink.BACKENDS.keys() else None
         tables = [

@@ -18,17 +18,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import harness as h
 import numpy as np
-from pyspark.sql import functions as F
+import pyspark
+from stream_stream import COLUMNS, expected_answer, streams, write_inputs
 
 import watersmeet as wm
+from watersmeet.spark.session import JOIN_SETTINGS
 
 FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8)]
 CHECKED = [("local-cluster[2,1,1024]", 2), ("local-cluster[2,1,1024]", 4)]
@@ -71,34 +75,36 @@ def predicted(costs: dict[str, float], rows: int, partitions: int, cores: int) -
     return sum(costs[name] * factor for name, factor in zip(TERMS, terms(rows, partitions, cores), strict=True))
 
 
+def session(master: str, partitions: int) -> h.SparkSession:
+    """A session on one of the masters; executors of `local-cluster` are processes of their own."""
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        **JOIN_SETTINGS,
+        "spark.driver.memory": "2g",
+        "spark.executor.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "localhost",
+    }
+    builder = h.SparkSession.builder.master(master).appName("scaling")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
 def measure(master: str, partitions: int, rows: int, batches: int) -> float:
     """The median seconds of a micro-batch, from the 5th on."""
-    builder = h.SparkSession.builder.master(master).appName("scaling").config("spark.driver.memory", "2g")
-    builder = builder.config("spark.sql.shuffle.partitions", str(partitions)).config("spark.ui.enabled", "false")
-    for name, value in wm_settings().items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session(master, partitions)
     with h.scratch() as folder:
-        count = rows // 2 * batches
-        for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
-            frame = spark.range(count).select(
-                F.col("id").alias("seq"), h.seeded("k", seed, count // 2), F.col("id").alias(value)
-            )
-            h.write_input(frame, folder / name, batches, span=count)
-        left = h.stream(spark, folder / "left", "k long, a long")
-        right = h.stream(spark, folder / "right", "k long, b long")
-        joined = wm.join(left, right, on="k", state_dir=str(folder / "state"), partitions=partitions)
-        run = h.run_to_end("scaling", joined, folder, ["k", "a", "b"])
+        write_inputs(spark, folder, rows // 2 * batches, batches)
+        joined = wm.join(*streams(spark, folder), on="k", state_dir=str(folder / "state"), partitions=partitions)
+        run = h.run_to_end("scaling", joined, folder, COLUMNS)
+        h.check(run, expected_answer(spark, folder))
     return statistics.median(run.seconds[FIRST:])
-
-
-def wm_settings() -> dict[str, str]:
-    """What a join needs of a session; executors of `local-cluster` import the package from the same place."""
-    from watersmeet.spark.session import JOIN_SETTINGS
-
-    path = ":".join(sys.path[1:])
-    return {**JOIN_SETTINGS, "spark.executorEnv.PYTHONPATH": path, "spark.pyspark.python": sys.executable}
 
 
 def in_process(master: str, partitions: int, rows: int, batches: int) -> float:

@@ -20,11 +20,10 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
-from typing import Any
 
 import harness as h
 from pyspark.sql import functions as F
-from stream_stream import echo
+from stream_stream import COLUMNS, echo, expected_answer, streams, write_inputs
 
 import watersmeet as wm
 
@@ -32,21 +31,22 @@ CORES, FIRST, FULL = 2, 10, 1000
 PHASES = ["latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets"]
 
 
-def write_inputs(spark: h.SparkSession, folder: Any, rows: int, batches: int) -> None:
-    """Half of the rows for each input, keys as in `stream_stream.py`."""
-    count = rows // 2 * batches
-    for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
-        frame = spark.range(count).select(
-            F.col("id").alias("seq"), h.seeded("k", seed, count // 2), F.col("id").alias(value)
-        )
-        h.write_input(frame, folder / name, batches, span=count)
-
-
-def phases(frame: h.DataFrame, checkpoint: str) -> list[dict[str, int]]:
-    """Milliseconds of each micro-batch with rows, by phase."""
-    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+def phases(
+    frame: h.DataFrame, checkpoint: str, columns: list[str], answer: dict[str, int] | None, least: int
+) -> list[dict[str, int]]:
+    """Milliseconds of each micro-batch with so many rows (not only ticks), by phase; the answer is checked as in other benchmarks."""
+    observed = frame.observe("answer", *h.checksum(columns))
+    query = (
+        observed.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )
     query.awaitTermination()
-    return [dict(p["durationMs"]) for p in query.recentProgress if p["numInputRows"]]
+    found = h.Run(checkpoint)
+    for progress in query.recentProgress:
+        for name, value in progress["observedMetrics"]["answer"].asDict().items():
+            found.answer[name] = found.answer.get(name, 0) + int(value or 0)
+    if answer is not None:
+        h.check(found, answer)
+    return [dict(p["durationMs"]) for p in query.recentProgress if p["numInputRows"] >= least]
 
 
 def inside(spark: h.SparkSession, state: str) -> dict[str, float]:
@@ -72,9 +72,9 @@ def main() -> None:
     spark = wm.local_session("small_batches", cores=CORES, partitions=CORES)
     h.announce({"master": spark.sparkContext.master, "rows a batch": arguments.rows, "batches": arguments.batches})
     with h.scratch() as folder:
-        write_inputs(spark, folder, arguments.rows, arguments.batches)
-        left = h.stream(spark, folder / "left", "k long, a long")
-        right = h.stream(spark, folder / "right", "k long, b long")
+        write_inputs(spark, folder, arguments.rows // 2 * arguments.batches, arguments.batches)
+        expected = expected_answer(spark, folder)
+        left, right = streams(spark, folder)
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
@@ -97,7 +97,11 @@ def main() -> None:
         found: dict[str, list[dict[str, int]]] = {name: [] for name in queries}
         for turn in range(arguments.turns + 1):
             for name, frame in queries.items():
-                seen = phases(frame(turn), str(folder / f"checkpoint-{name}-{turn}"))
+                joins = name.startswith(("watersmeet", "spark"))
+                columns, answer = (COLUMNS, expected) if joins else (["k", "v"], None)
+                seen = phases(
+                    frame(turn), str(folder / f"checkpoint-{name}-{turn}"), columns, answer, arguments.rows // 2
+                )
                 if turn:
                     found[name] += seen[FIRST:]
         ours = {

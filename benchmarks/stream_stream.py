@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 BATCHES = 10
+COLUMNS = ["k", "a", "b"]
 REPEATS = 5
 
 
@@ -30,13 +31,19 @@ def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def write_inputs(spark: h.SparkSession, folder: Path, rows: int) -> None:
+def write_inputs(spark: h.SparkSession, folder: Path, rows: int, batches: int = BATCHES) -> None:
     """So many rows per input, with half as many keys, in a file for each micro-batch."""
     for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
         frame = spark.range(rows).select(
             F.col("id").alias("seq"), h.seeded("k", seed, rows // 2), F.col("id").alias(value)
         )
-        h.write_input(frame, folder / name, BATCHES, span=rows)
+        h.write_input(frame, folder / name, batches, span=rows)
+
+
+def expected_answer(spark: h.SparkSession, folder: Path) -> dict[str, int]:
+    """What Spark's batch join gives."""
+    left, right = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
+    return h.batch_answer(left.join(right, "k"), COLUMNS)
 
 
 def streams(spark: h.SparkSession, folder: Path) -> tuple[h.DataFrame, h.DataFrame]:
@@ -54,11 +61,10 @@ def main() -> None:
     rows = arguments.rows
     spark = wm.local_session("stream_stream", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
     h.announce({"master": spark.sparkContext.master, "partitions": 2, "rows per input": rows, "batches": BATCHES})
-    columns = ["k", "a", "b"]
+    columns = COLUMNS
     with h.scratch() as folder:
         write_inputs(spark, folder, rows)
-        batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
-        expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
+        expected = expected_answer(spark, folder)
 
         def measure(
             name: str,
