@@ -34,7 +34,7 @@ PHASES = ["latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", 
 def phases(
     frame: h.DataFrame, checkpoint: str, columns: list[str], answer: dict[str, int] | None, least: int
 ) -> list[dict[str, int]]:
-    """Milliseconds of each micro-batch with so many rows (not only ticks), by phase; the answer is checked as in other benchmarks."""
+    """Milliseconds of each micro-batch with so many rows (not only ticks), by phase; the answer is checked."""
     observed = frame.observe("answer", *h.checksum(columns))
     query = (
         observed.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
