@@ -257,7 +257,20 @@ def idle_pages() -> str:
 
 @block
 def rivals() -> str:
-    return _engines(result("rivals")["runs"], "rows_per_second")
+    found = result("rivals")
+    return f"{_engines(found['runs'], 'rows_per_second')}\n\n{_measured_on(found)}"
+
+
+def _measured_on(found: dict[str, Any]) -> str:
+    """The machine and the versions of a result."""
+    machine, settings = found["machine"], found["settings"]
+    others = {"Flink": "flink", "Pathway": "pathway", "DuckDB": "duckdb"}
+    versions = [f"Spark {machine['pyspark']}"]
+    versions += [f"{name} {settings[key]}" for name, key in others.items() if settings.get(key)]
+    return prose(
+        f"""{machine["processor"]}, {settings["cores"]} of {machine["cores"]} cores, {machine["memory_gib"]} GiB; Java
+        {machine["java"]}, Python {machine["python"]}, {", ".join(versions)}."""
+    )
 
 
 @block
@@ -269,7 +282,9 @@ def nexmark() -> str:
         ours = runs["watersmeet"]["rows_per_second"]
         cells = [_beside(ours, runs.get(name)) if name != "watersmeet" else f"{ours:,}" for name in engines]
         rows.append((query, *cells))
-    return table(["query", *(SYSTEMS[name] for name in engines)], rows)
+    shown = table(["query", *(SYSTEMS[name] for name in engines)], rows)
+    picture = "![Input rows per second of every system, by query](../benchmarks/results/nexmark.png)"
+    return f"{shown}\n\n{picture}\n\n{_measured_on(result('nexmark'))}"
 
 
 def _beside(ours: int, run: dict[str, Any] | None) -> str:
@@ -341,18 +356,18 @@ def scaling_limits() -> str:
     costs = result("scaling")["costs"]
     rows = []
     for cores in (10, 100, 1000):
-        for rate in (100_000, 1_000_000):  # rows per second and core are for the reader to divide
-            best = min(range(1, 4 * cores + 1), key=lambda p, c=cores, n=rate: _seconds(costs, n, p, c))
-            seconds = _seconds(costs, rate, best, cores)
-            shares = {name: part / seconds for name, part in _parts(costs, rate, best, cores).items()}
+        for size in (100_000, 1_000_000, 10_000_000):
+            best = min(range(1, 4 * cores + 1), key=lambda p, c=cores, n=size: _seconds(costs, n, p, c))
+            seconds = _seconds(costs, size, best, cores)
+            shares = {name: part / seconds for name, part in _parts(costs, size, best, cores).items()}
             limit = max(shares, key=lambda name: shares[name])
             rows.append(
                 (
                     f"{cores:,}",
-                    f"{rate:,}",
+                    f"{size:,}",
                     best,
                     f"{seconds:.2f}",
-                    f"{rate / seconds:,.0f}",
+                    f"{size / seconds:,.0f}",
                     f"{limit} ({shares[limit]:.0%})",
                 )
             )
