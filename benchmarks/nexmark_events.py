@@ -18,6 +18,7 @@ these are; a change of any value is a new one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -227,7 +228,9 @@ def write(folder: Path, events: int, files: int, csv: bool = False) -> None:
             (home / kind).mkdir(parents=True, exist_ok=True)
 
     def put(kind: str, number: int, table: pa.Table) -> None:
-        pq.write_table(table, folder / kind / f"{number:05d}.parquet", compression="snappy")
+        target = folder / kind / f"{number:05d}.parquet"
+        pq.write_table(table, target, compression="snappy")
+        os.utime(target, (1_700_000_000 + number,) * 2)  # a file source reads files in the order of their times
         if csv:
             pa_csv.write_csv(table, folder / "csv" / kind / f"{number:05d}.csv")
 
