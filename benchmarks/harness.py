@@ -155,9 +155,11 @@ def run_to_end(
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
         for key, value in values.items():  # also of a batch without rows, in which Spark evicts and emits what is left
             run.answer[key] = run.answer.get(key, 0) + int(value or 0)
+        seconds = progress["durationMs"]["triggerExecution"] / 1000
         if not progress["numInputRows"]:
+            run.extra["seconds_without_rows"] = round(run.extra.get("seconds_without_rows", 0) + seconds, 3)
             continue
-        run.seconds.append(progress["durationMs"]["triggerExecution"] / 1000)
+        run.seconds.append(seconds)
         run.rows.append(int(progress["numInputRows"]))
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
