@@ -8,8 +8,9 @@ STAMP  := $(VENV)/.setup-done
 SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 
 # Short benchmarks, and those that take long or much memory. Each is one script that checks its own answer.
+# `make bench` ends with all ratios beside the floors of benchmarks/floors.json; the other systems are in .venvs/rivals.
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
-BENCH_LARGE := benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
+BENCH_LARGE := benchmarks/wide_rows.py benchmarks/row_cost.py benchmarks/small_batches.py benchmarks/scaling.py benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
 
 # The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
 # the newest one that has all of them (src/watersmeet/pipeline/connectors.py).
@@ -121,10 +122,31 @@ clean: ## Remove caches, build outputs and scratch data (keeps .venv, .venvs and
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks; results go to benchmarks/results/
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done
+	@$(BIN)/python benchmarks/ratios.py
 
 .PHONY: bench-large
 bench-large: $(STAMP) ## Run the benchmarks with large state (long)
 	@set -e; for script in $(BENCH_LARGE); do echo "== $$script"; $(SPARK) $(BIN)/python $$script; done
+	@$(BIN)/python benchmarks/ratios.py
+
+.venvs/rivals/.setup-done: $(STAMP) benchmarks/rivals.txt scripts/setup_rivals.sh
+	@scripts/setup_rivals.sh .venvs/rivals $(BIN)/python "$$(cat $(VENV)/java_home)"
+	@touch $@
+
+.PHONY: rivals-setup
+rivals-setup: .venvs/rivals/.setup-done ## Install Flink, Pathway and DuckDB for the benchmarks, in an environment of their own
+
+.PHONY: nexmark
+nexmark: .venvs/rivals/.setup-done ## Nexmark's join queries beside Spark, Flink and Pathway (EVENTS=10000000)
+	@$(SPARK) $(BIN)/python benchmarks/nexmark.py --events $(or $(EVENTS),10000000) $(ARGS)
+
+.PHONY: rivals
+rivals: .venvs/rivals/.setup-done ## The stream-stream join beside Flink and Pathway
+	@$(SPARK) $(BIN)/python benchmarks/rivals.py $(ARGS)
+
+.PHONY: figures
+figures: $(STAMP) ## Write the figures of README and docs from benchmarks/results/
+	@$(BIN)/python benchmarks/figures.py
 
 .PHONY: lab
 lab: $(STAMP) ## Reproduce the papers' experiments at small scale; figures, verdicts and page go to docs/lab/

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +28,25 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-DEFAULT_STORE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-ROCKSDB_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STORES = "org.apache.spark.sql.execution.streaming.state"
+DEFAULT_STORE = f"{_STORES}.HDFSBackedStateStoreProvider"
+ROCKSDB_STORE = f"{_STORES}.RocksDBStateStoreProvider"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+# Spark's own joins, with the state stores it has. RocksDB as it is when switched on, with the changelog; and as Spark's
+# documentation tunes it: the newest format of a join's state, a larger block cache, rows not counted.
+SPARK_STORES: dict[str, dict[str, str]] = {
+    "spark_default": {_PROVIDER: DEFAULT_STORE},
+    "spark_rocksdb": {_PROVIDER: ROCKSDB_STORE, f"{_ROCKSDB}.changelogCheckpointing.enabled": "true"},
+    "spark_rocksdb_v4": {
+        _PROVIDER: ROCKSDB_STORE,
+        f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
+        _FORMAT: "4",
+        f"{_ROCKSDB}.blockCacheSizeMB": "256",
+        f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
+    },
+}
 console = Console(width=110)
 
 
@@ -134,9 +155,11 @@ def run_to_end(
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
         for key, value in values.items():  # also of a batch without rows, in which Spark evicts and emits what is left
             run.answer[key] = run.answer.get(key, 0) + int(value or 0)
+        seconds = progress["durationMs"]["triggerExecution"] / 1000
         if not progress["numInputRows"]:
+            run.extra["seconds_without_rows"] = round(run.extra.get("seconds_without_rows", 0) + seconds, 3)
             continue
-        run.seconds.append(progress["durationMs"]["triggerExecution"] / 1000)
+        run.seconds.append(seconds)
         run.rows.append(int(progress["numInputRows"]))
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
@@ -146,17 +169,26 @@ def run_to_end(
     return run
 
 
-def in_turns(engines: Mapping[str, Callable[[int], Run]], warm_ups: int, repeats: int) -> dict[str, Run]:
+def in_turns(
+    engines: Mapping[str, Callable[[int], Run]], warm_ups: int, repeats: int, whole: bool = False
+) -> dict[str, Run]:
     """Run every engine once per turn. The first turns are for the JVM, which still compiles; of the others the run with
-    the median of the steady speeds counts."""
+    the median of the steady speeds counts, or of the speeds over the whole run."""
+
+    def speed(run: Run) -> float:
+        return run.rows_per_second if whole else run.steady()
+
     turns: dict[str, list[Run]] = {name: [] for name in engines}
     for turn in range(warm_ups + repeats):
         for name, engine in engines.items():
             turns[name].append(engine(turn))
+            if whole:
+                console.print(f"{name}: {speed(turns[name][-1]):,.0f} rows/s", highlight=False)
     chosen = {}
     for name, some in turns.items():
-        chosen[name] = sorted(some[warm_ups:], key=Run.steady)[repeats // 2]
-        chosen[name].extra["steady_of_all_turns"] = [round(run.steady()) for run in some]
+        chosen[name] = sorted(some[warm_ups:], key=speed)[repeats // 2]
+        kept = "rows_per_second_of_all_turns" if whole else "steady_of_all_turns"
+        chosen[name].extra[kept] = [round(speed(run)) for run in some]
     return chosen
 
 
@@ -178,10 +210,27 @@ def compare(title: str, runs: Mapping[str, Run]) -> dict[str, float]:
     }
 
 
-def use_store(session: SparkSession, store: str) -> None:
-    """Which state store Spark's own joins use from now on; RocksDB with its faster way of writing checkpoints."""
-    session.conf.set("spark.sql.streaming.stateStore.providerClass", store)
-    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+def use_store(session: SparkSession, name: str) -> dict[str, str]:
+    """Which of `SPARK_STORES` Spark's own joins use from now on, with no setting left of another; returns them."""
+    for settings in SPARK_STORES.values():
+        for setting in settings:
+            session.conf.unset(setting)
+    for setting, value in SPARK_STORES[name].items():
+        session.conf.set(setting, value)
+    return SPARK_STORES[name]
+
+
+def spark_rivals(
+    session: SparkSession, names: Iterable[str], run: Callable[[str, float | None], Run], warm_up_seconds: float = 20
+) -> dict[str, Run]:
+    """Spark's own join with each of the stores: cut off after some seconds to warm up, then in full."""
+    runs = {}
+    for name in names:
+        settings = use_store(session, name)
+        run(f"{name}-warm-up", warm_up_seconds)
+        runs[name] = run(name, None)
+        runs[name].extra["settings"] = {key.removeprefix("spark.sql.streaming."): v for key, v in settings.items()}
+    return runs
 
 
 def check(run: Run, expected: dict[str, int]) -> None:
@@ -206,9 +255,41 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> N
     console.print(shown)
 
 
+def machine() -> dict[str, Any]:
+    """What the figures depend on: processor, cores, memory and versions."""
+    processor, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if info.exists():
+        named = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
+        processor = named.group(1) if named else processor
+    versions = {name: version(name) for name in ("watersmeet", "pyspark", "pyarrow", "numpy")}
+    java = subprocess.run([java_binary(), "-version"], capture_output=True, text=True).stderr
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "python": platform.python_version(),
+        "java": found.group(1) if (found := re.search(r'version "([^"]+)"', java)) else None,
+        **versions,
+    }
+
+
+def java_binary() -> str:
+    """The Java that Spark uses."""
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def announce(settings: Mapping[str, Any] | None = None) -> None:
+    """Print where this runs, and the settings that matter."""
+    for title, facts in (("machine", machine()), ("settings", settings or {})):
+        if facts:
+            console.print(f"{title}: " + ", ".join(f"{key} {value}" for key, value in facts.items()), highlight=False)
+
+
 def save(name: str, result: dict[str, Any]) -> None:
-    """Write `results/<name>.json`."""
+    """Write `results/<name>.json`, with the machine."""
     RESULTS.mkdir(exist_ok=True)
+    result = {**result, "machine": machine()}
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")
     console.print(f"written to {path.relative_to(RESULTS.parent.parent)}")

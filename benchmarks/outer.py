@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 import stream_stream
 import window_join
 from pyspark.sql import functions as F
-from window_join import BATCHES, LATENESS, NEAR, STORES, WINDOW
+from window_join import BATCHES, LATENESS, NEAR, WINDOW
 
 import watersmeet as wm
 
@@ -173,8 +173,8 @@ def window(spark: h.SparkSession, folder: Path, rows: int) -> dict[str, Any]:
     ratios = compare_types(f"window join, {2 * rows:,} rows", runs)
     rivals = {"left": runs["left"]}
     answer = expected("left")
-    for turn, name in enumerate(["spark_default", *STORES]):  # the first one twice, to warm up
-        h.use_store(spark, STORES[name])
+    for turn, name in enumerate(["spark_default", *h.SPARK_STORES]):  # the first one twice, to warm up
+        h.use_store(spark, name)
         frame = window_join.sparks(left, right, "left_outer")
         rivals[name] = h.run_to_end(f"{name}-{turn}", frame, folder, columns_of("left"))
         with rows_far_ahead(folder):
@@ -309,7 +309,7 @@ def delay(spark: h.SparkSession, folder: Path, rows: int) -> dict[str, Any]:
     """Both engines, without and with a silent input."""
     source = folder / "source"
     window_join.write_inputs(spark, source, rows // 10)
-    h.use_store(spark, h.DEFAULT_STORE)
+    h.use_store(spark, "spark_default")
     idle = {"idle_timeout": f"{2 * PACE} s"}
     result: dict[str, Any] = {}
     for name, silence, more in (("steady", range(0), {}), ("silent", SILENCE, idle)):

@@ -5,7 +5,8 @@
 The echo ships the same rows through the same shuffle and Python without joining anything: a ceiling for any join in
 Python workers as Spark has them (Watersmeet's own are spared PySpark's collection after every task). All answers are
 checked against Spark's batch join. Watersmeet and the echo are close and finish in seconds, so they take turns: once to
-warm up, then `REPEATS` times, of which the median counts.
+warm up, then `REPEATS` times, of which the median counts. Spark's joins take minutes; each is warmed up by a run that
+is cut off after 20 seconds. Their settings are in `harness.SPARK_STORES`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 BATCHES = 10
+COLUMNS = ["k", "a", "b"]
 REPEATS = 5
 
 
@@ -29,13 +31,19 @@ def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def write_inputs(spark: h.SparkSession, folder: Path, rows: int) -> None:
+def write_inputs(spark: h.SparkSession, folder: Path, rows: int, batches: int = BATCHES) -> None:
     """So many rows per input, with half as many keys, in a file for each micro-batch."""
     for name, value, seed in (("left", "a", 1), ("right", "b", 2)):
         frame = spark.range(rows).select(
             F.col("id").alias("seq"), h.seeded("k", seed, rows // 2), F.col("id").alias(value)
         )
-        h.write_input(frame, folder / name, BATCHES, span=rows)
+        h.write_input(frame, folder / name, batches, span=rows)
+
+
+def expected_answer(spark: h.SparkSession, folder: Path) -> dict[str, int]:
+    """What Spark's batch join gives."""
+    left, right = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
+    return h.batch_answer(left.join(right, "k"), COLUMNS)
 
 
 def streams(spark: h.SparkSession, folder: Path) -> tuple[h.DataFrame, h.DataFrame]:
@@ -52,24 +60,29 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = arguments.rows
     spark = wm.local_session("stream_stream", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
-    columns = ["k", "a", "b"]
+    h.announce({"master": spark.sparkContext.master, "partitions": 2, "rows per input": rows, "batches": BATCHES})
+    columns = COLUMNS
     with h.scratch() as folder:
         write_inputs(spark, folder, rows)
-        batch = [spark.read.parquet(str(folder / name)) for name in ("left", "right")]
-        expected = h.batch_answer(batch[0].join(batch[1], "k"), columns)
+        expected = expected_answer(spark, folder)
 
         def measure(
-            name: str, frame: h.DataFrame, answer: dict[str, int] | None, shown: list[str], turn: int = 0
+            name: str,
+            frame: h.DataFrame,
+            answer: dict[str, int] | None,
+            shown: list[str],
+            turn: int = 0,
+            limit: float | None = None,
         ) -> h.Run:
-            run = h.run_to_end(f"{name}-{turn}", frame, folder, shown)
-            if answer is not None:
+            run = h.run_to_end(f"{name}-{turn}", frame, folder, shown, limit_seconds=limit)
+            if answer is not None and limit is None:
                 h.check(run, answer)
-            h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; batches {[round(s, 2) for s in run.seconds]}")
+            h.console.print(f"{name}: {run.rows_per_second:,.0f} rows/s; batches {[round(s, 2) for s in run.seconds]}")
             return run
 
-        wanted = arguments.only or ["watersmeet", "echo", "spark_default", "spark_rocksdb"]
+        wanted = arguments.only or ["watersmeet", "echo", *h.SPARK_STORES]
         if arguments.skip_rocksdb:
-            wanted.remove("spark_rocksdb")
+            wanted = [name for name in wanted if "rocksdb" not in name]
         left, right = streams(spark, folder)
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
         environment = spark.sparkContext.environment
@@ -83,10 +96,11 @@ def main() -> None:
 
         engines = {"watersmeet": watersmeet, "echo": lambda turn: measure("echo", echoed, None, ["k", "v"], turn)}
         runs = h.in_turns({name: engine for name, engine in engines.items() if name in wanted}, 1, REPEATS)
-        for name, store in (("spark_default", h.DEFAULT_STORE), ("spark_rocksdb", h.ROCKSDB_STORE)):
-            if name in wanted:
-                h.use_store(spark, store)
-                runs[name] = measure(name, left.join(right, "k"), expected, columns)
+        runs |= h.spark_rivals(
+            spark,
+            [name for name in h.SPARK_STORES if name in wanted],
+            lambda name, limit: measure(name, left.join(right, "k"), expected, columns, limit=limit),
+        )
 
     ratios = h.compare(f"stream-stream join, {2 * rows:,} rows, {expected['count']:,} results", runs)
     ours = next(iter(runs.values()))

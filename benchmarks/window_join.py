@@ -5,7 +5,8 @@
 2,000,000 rows per input over 1,000 seconds of event time, up to 5 seconds out of order, in 20 micro-batches; windows of
 100 seconds on both sides, 10 seconds of lateness (Spark: the watermark's delay). All answers are checked against
 Spark's batch join. Watersmeet's runs are short: the first `WARM_UPS` are for the JVM, which still compiles, and of the
-next `TURNS` the median counts. Spark's take four times as long and more, and are warmed up by one run.
+next `TURNS` the median counts. Spark's take four times as long and more, and are warmed up by a run that is cut off
+after 20 seconds. Their settings are in `harness.SPARK_STORES`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import watersmeet as wm
 
 BATCHES, SECONDS, WINDOW, LATENESS, DISORDER = 20, 1000, 100, 10, 5
 WARM_UPS, TURNS = 4, 3
-STORES = {"spark_default": h.DEFAULT_STORE, "spark_rocksdb": h.ROCKSDB_STORE}
 NEAR = f"rk = k AND r_ts BETWEEN l_ts - INTERVAL {WINDOW} SECONDS AND l_ts + INTERVAL {WINDOW} SECONDS"
 
 
@@ -71,28 +71,31 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="engines to run")
     arguments = parser.parse_args()
     rows, columns = arguments.rows, ["k", "a", "b"]
-    wanted = arguments.only or ["watersmeet", *STORES]
+    wanted = arguments.only or ["watersmeet", *h.SPARK_STORES]
     spark = wm.local_session("window_join", cores=2, partitions=2, config={"spark.driver.memory": "6g"})
+    h.announce({"master": spark.sparkContext.master, "partitions": 2, "rows per input": rows, "batches": BATCHES})
     with h.scratch() as folder:
         write_inputs(spark, folder, rows)
         left_batch, right_batch = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
         expected = h.batch_answer(left_batch.join(right_batch, F.expr(NEAR)), columns)
         left, right = streams(spark, folder)
 
-        def measure(name: str, frame: h.DataFrame, turn: int = 0) -> h.Run:
-            run = h.run_to_end(f"{name}-{turn}", frame, folder, columns)
-            h.check(run, expected)
-            h.console.print(f"{name}: {run.steady():,.0f} rows/s steady; {[round(s, 2) for s in run.seconds]}")
+        def measure(name: str, frame: h.DataFrame, turn: int = 0, limit: float | None = None) -> h.Run:
+            run = h.run_to_end(f"{name}-{turn}", frame, folder, columns, limit_seconds=limit)
+            if limit is None:
+                h.check(run, expected)
+            h.console.print(f"{name}: {run.rows_per_second:,.0f} rows/s; {[round(s, 2) for s in run.seconds]}")
             return run
 
         def ours(turn: int) -> h.Run:
             return measure("watersmeet", watersmeet(left, right, folder / f"state-{turn}"), turn)
 
         runs = h.in_turns({"watersmeet": ours} if "watersmeet" in wanted else {}, WARM_UPS, TURNS)
-        rivals = [name for name in STORES if name in wanted]
-        for turn, name in enumerate([*rivals[:1], *rivals]):  # the first one twice, to warm up
-            h.use_store(spark, STORES[name])
-            runs[name] = measure(name, sparks(left, right), turn)
+        runs |= h.spark_rivals(
+            spark,
+            [name for name in h.SPARK_STORES if name in wanted],
+            lambda name, limit: measure(name, sparks(left, right), limit=limit),
+        )
 
     title = f"window join, {2 * rows:,} rows, windows of {WINDOW / SECONDS:.0%}, {expected['count']:,} results"
     ratios = h.compare(title, runs)

@@ -1,0 +1,418 @@
+"""The measured figures of README and docs, written from the result files.
+
+    python benchmarks/figures.py [--check]
+
+A page has a block for each set of figures, between `<!-- figures: NAME -->` and `<!-- end -->`. Every block is a
+function here, of the files in `results/`. `make figures` writes them all; a test compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCKS: dict[str, Callable[[], str]] = {}
+SYSTEMS = {
+    "watersmeet": "Watersmeet",
+    "spark_default": "Spark, default store",
+    "spark_rocksdb": "Spark, RocksDB with changelog",
+    "spark_rocksdb_v4": "Spark, RocksDB, state format 4, tuned",
+    "flink_heap": "Flink, state on the heap",
+    "flink_rocksdb": "Flink, RocksDB",
+    "pathway": "Pathway, nothing kept on disk",
+    "pathway_persistent": "Pathway, with persistence",
+    "echo": "an echo: the same shuffle and transfer to stock Python workers, no join",
+}
+
+
+def block(function: Callable[[], str]) -> Callable[[], str]:
+    """Register a block by the name of its function."""
+    BLOCKS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def result(name: str) -> Any:
+    """A result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table in Markdown, without columns that are empty in every row."""
+    lines = [list(map(str, line)) for line in rows]
+    kept = [place for place in range(len(header)) if any(line[place] for line in lines)]
+    shown = [[f" {line[place]} " if line[place] else " " for place in kept] for line in [list(header), *lines]]
+    shown.insert(1, ["---"] * len(kept))
+    return "\n".join(f"|{'|'.join(line)}|" for line in shown)
+
+
+def prose(text: str) -> str:
+    """Text in lines as long as those of the pages."""
+    return textwrap.fill(" ".join(text.split()), 130, break_long_words=False, break_on_hyphens=False)
+
+
+def times(ratio: float) -> str:
+    """A ratio with two digits that count.
+
+    >>> times(0.8234), times(5.86), times(21.95), times(131.2)
+    ('0.82x', '5.9x', '22x', '131x')
+    """
+    return f"{ratio:.2f}x" if ratio < 1 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
+
+
+def _engines(runs: dict[str, Any], speed: str, names: dict[str, str] | None = None) -> str:
+    """A table of engines: rows per second, and how many times as fast ours, the first, is."""
+    ours = next(iter(runs.values()))[speed]
+    rows = [
+        (
+            (names or SYSTEMS).get(name, SYSTEMS.get(name, name)),
+            f"{run[speed]:,}",
+            times(ours / run[speed]) if place else "",
+        )
+        for place, (name, run) in enumerate(runs.items())
+    ]
+    return table(["engine", "steady rows/s" if "steady" in speed else "rows/s", "Watersmeet over it"], rows)
+
+
+@block
+def stream_stream() -> str:
+    runs = result("stream_stream")["runs"]
+    order = [name for name in runs if name != "echo"] + ["echo"]
+    names = {"watersmeet": "Watersmeet `progressive_join`"}
+    join = "Spark's stream-stream join"
+    names |= {name: SYSTEMS[name].replace("Spark", join, 1) for name in order if name.startswith("spark")}
+    return _engines({name: runs[name] for name in order}, "steady_rows_per_second", names)
+
+
+@block
+def outer_sentence() -> str:
+    window, delay = result("outer")["window"], result("outer")["delay"]
+    silent = delay["silent-spark"]
+    return prose(
+        f"""A left outer window join of the same size is {window["ratio_vs_default"]:.1f} times as fast as Spark's with
+        the default store and {window["ratio_vs_rocksdb"]:.0f} times as with RocksDB, at
+        {window["left_speed_of_inner"]:.2f} of the speed of our inner join; half of the unmatched rows appear
+        {_batches(delay["steady-watersmeet"]["p50_batches"])} they become certain, with Spark's
+        {_batches(delay["steady-spark"]["p50_batches"])}, and while an input is silent {silent["p50_batches"]} to
+        {silent["p99_batches"]} batches after (`python benchmarks/outer.py`, [join types](docs/join-types.md#cost))."""
+    )
+
+
+def _batches(count: int) -> str:
+    return {0: "in the micro-batch in which", 1: "one batch after"}.get(count, f"{count} batches after")
+
+
+@block
+def outer_cost() -> str:
+    found = result("outer")
+    rows = []
+    for family in ("progressive", "window"):
+        one = found[family]
+        for how in ("left", "full", "left_semi"):
+            if f"{how}_speed_of_inner" in one:
+                rivals = [
+                    one.get(f"ratio_vs_{store}") if how == "left" else None
+                    for store in ("default", "rocksdb", "rocksdb_v4")
+                ]
+                cells = [times(rival).removesuffix("x") if rival else "" for rival in rivals]
+                speed, held = one[f"{how}_speed_of_inner"], one[f"{how}_bytes_of_inner"]
+                rows.append((f"{family}, `{how}`", f"{speed:.2f}", f"{held:.2f}", *cells))
+    header = [
+        "join",
+        "of our inner join's rows/s",
+        "of its state",
+        "over Spark, default store",
+        "RocksDB",
+        "RocksDB, format 4",
+    ]
+    return table(header, rows)
+
+
+@block
+def outer_delay() -> str:
+    found = result("outer")["delay"]
+    names = {
+        "steady-watersmeet": "Watersmeet",
+        "steady-spark": "Spark",
+        "silent-watersmeet": "Watersmeet, one input silent, `idle_timeout` of two intervals",
+        "silent-spark": "Spark, one input silent",
+    }
+    return table(
+        ["", "p50, p99 in batches", "p50, p99 in seconds"],
+        [
+            (name, f"{d['p50_batches']}, {d['p99_batches']}", f"{d['p50_seconds']:.1f}, {d['p99_seconds']:.1f}")
+            for name, d in ((name, found[key]) for key, name in names.items())
+        ],
+    )
+
+
+@block
+def window_join() -> str:
+    return _engines(result("window_join")["runs"], "steady_rows_per_second", {"watersmeet": "`window_join`"})
+
+
+@block
+def multiway() -> str:
+    rows = []
+    for name, case in result("multiway").items():
+        if name == "machine":
+            continue
+        ours = case["runs"]["watersmeet"]
+        ways, _, keys = name.partition(" ")
+        ratios = [case.get(f"ratio_vs_{store}") for store in ("default", "rocksdb", "rocksdb_v4")]
+        rows.append(
+            (
+                f"{ways}, {'one row' if keys == 'low' else 'three rows'} per key",
+                f"{ours['steady_rows_per_second']:,}",
+                *(f"{ratio:.1f}" if ratio else "" for ratio in ratios),
+                f"{ours['state']['bytes']:,}",
+                f"{case['state_share_of_default']:.1%}".replace("%", " %"),
+            )
+        )
+    over = ["over Spark's cascade", "over it with RocksDB", "with RocksDB, format 4"]
+    return table(["join", "`multiway_join` rows/s", *over, "state bytes", "of Spark's"], rows)
+
+
+@block
+def semi_stream() -> str:
+    rows = []
+    for one in result("semi_stream")["results"]:
+        seconds = one["seconds_per_batch"]
+        ours, floor, spark = seconds["ours"], seconds["floor"], seconds["spark"]
+        delays = " / ".join(f"{one[f'delay_p{q}']:.1f}" for q in (50, 95, 99))
+        cells = [f"{second:.2f}" for second in (ours, spark, seconds["spark cached"], floor)]
+        above = times((spark - floor) / (ours - floor))
+        rows.append((f"{one['master_rows']:,}", *cells, times(spark / ours), above, delays))
+    header = ["master rows", "`semi_stream_join`", "Spark's stream-static join", "with the table cached", "floor"]
+    return table([*header, "over ours", "above the floor", "delay p50 / p95 / p99"], rows)
+
+
+@block
+def punctuations() -> str:
+    names = {
+        "punctuated": "`punctuated_join`",
+        "progressive": "`progressive_join`, keeps everything",
+        "xjoin": "XJoin, 64 MB",
+        "spark": "Spark's own join, no watermark",
+    }
+    rows = []
+    for arrival, found in result("punctuations")["spark"].items():
+        for engine, name in names.items():
+            run = found["engines"][engine]
+            most = max(run["state_rows"])
+            held = f"**{most:,}**" if most < 100 else f"{most:,}"
+            rows.append((arrival if engine == "punctuated" else "", name, f"{run['rows_per_second']:,}", held))
+    return table(["arrival of the news", "", "rows/s", "most rows held"], rows)
+
+
+@block
+def bounded_memory() -> str:
+    found = result("bounded_memory")
+    whole = 2 * found["rows_per_input"] * 24
+    megabytes = {name: round(found[f"peak_{name}_bytes"] / 1e6) for name in ("resident", "spilled", "worker_pss")}
+    early = round(100 * found["share_of_results_before_clean_up"])
+    return prose(
+        f"""The whole state would be {whole / 1e6:.0f} MB; at most {megabytes["resident"]} MB of it were in memory and
+        {megabytes["spilled"]} MB on disk, and the Python workers with their daemon took at most
+        {megabytes["worker_pss"]} MB (proportional set size, sampled twice a second).
+        {found["arrival_rows_per_second"]:,} rows/s while the rows came, {found["clean_up_seconds"]} s for the clean-up,
+        {early} % of the results before it; the answer is that of Spark's batch join."""
+    )
+
+
+@block
+def stalls() -> str:
+    rows = []
+    for network in ("reliable", "unreliable"):
+        for arrival, found in result("stalls")["arrivals"].items():
+            kind, _, pattern = arrival.partition(" ")
+            if kind != network:
+                continue
+            shares = {name: one["share"] for name, one in found.items()}
+            cells = [
+                f"{shares[name]:.2f}" if name in shares else "" for name in ("rpj", "rpj-md", "rpj-dd", "xjoin", "hmj")
+            ]
+            name, _, rate = pattern.partition("-")
+            over = shares["rpj"] / max(shares["xjoin"], shares["hmj"])
+            rows.append((f"{network}, {name} {rate}:1", *cells, f"{over:.2f}"))
+    rows.sort(key=lambda row: row[0])
+    header = ["`rpj`", "`rpj-md`", "`rpj-dd`", "`xjoin`", "`hmj`", "`rpj` over the best of the last two"]
+    return table(["arrivals", *header], rows)
+
+
+@block
+def idle_pages() -> str:
+    shares = result("stalls_idle_pages")["shares"]
+    rows = [(f"`{name}`", *(f"{found[name]:.2f}" for found in shares.values())) for name in ("rpj", "hmj")]
+    return table(["`idle_pages`", *shares], rows)
+
+
+@block
+def rivals() -> str:
+    found = result("rivals")
+    return f"{_engines(found['runs'], 'rows_per_second')}\n\n{_measured_on(found)}"
+
+
+def _measured_on(found: dict[str, Any]) -> str:
+    """The machine and the versions of a result."""
+    machine, settings = found["machine"], found["settings"]
+    others = {"Flink": "flink", "Pathway": "pathway", "DuckDB": "duckdb"}
+    versions = [f"Spark {machine['pyspark']}"]
+    versions += [f"{name} {settings[key]}" for name, key in others.items() if settings.get(key)]
+    return prose(
+        f"""{machine["processor"]}, {settings["cores"]} of {machine["cores"]} cores, {machine["memory_gib"]} GiB; Java
+        {machine["java"]}, Python {machine["python"]}, {", ".join(versions)}."""
+    )
+
+
+@block
+def nexmark() -> str:
+    queries = result("nexmark")["queries"]
+    engines = [name for name in SYSTEMS if any(name in runs for runs in queries.values())]
+    rows = []
+    for query, runs in queries.items():
+        ours = runs["watersmeet"]["rows_per_second"]
+        cells = [_beside(ours, runs.get(name)) if name != "watersmeet" else f"{ours:,}" for name in engines]
+        rows.append((query, *cells))
+    shown = table(["query", *(SYSTEMS[name] for name in engines)], rows)
+    picture = "![Input rows per second of every system, by query](../benchmarks/results/nexmark.png)"
+    return f"{shown}\n\n{picture}\n\n{_measured_on(result('nexmark'))}"
+
+
+def _beside(ours: int, run: dict[str, Any] | None) -> str:
+    """A rival's rows per second, and how many times as fast ours is."""
+    if run is None:
+        return "-"
+    speed = run["rows_per_second"]
+    return f"{speed:,} ({times(ours / speed)})" if speed else "no batch done in time"
+
+
+@block
+def wide_rows() -> str:
+    names = {
+        "wide": "20 columns, 500 bytes a row",
+        "text keys": "keys of 36 characters",
+        "nested": "struct, array and map",
+    }
+    found = result("wide_rows")
+    rows = [
+        (
+            text,
+            f"{found[name]['runs']['watersmeet']['steady_rows_per_second']:,}",
+            times(found[name]["ratio_vs_default"]),
+            times(found[name]["ratio_vs_echo"]),
+        )
+        for name, text in names.items()
+    ]
+    return table(["rows", "Watersmeet rows/s", "over Spark, default store", "over the echo"], rows)
+
+
+@block
+def row_cost() -> str:
+    found = result("row_cost")
+    rows = [
+        (step, f"{ns:,}", f"{ns / found['sum_ns']:.0%}".replace("%", " %")) for step, ns in found["steps_ns"].items()
+    ]
+    rows += [("sum", f"{found['sum_ns']:,}", ""), ("the whole join on Spark", f"{found['join_ns']:,}", "")]
+    return table(["step", "core ns per row", "share"], rows)
+
+
+@block
+def small_batches() -> str:
+    found = result("small_batches")
+    whole = {name: phases["triggerExecution"] for name, phases in found["median_ms"].items()}
+    first = table(["query", "median ms"], [(name, f"{ms:.0f}") for name, ms in whole.items()])
+    second = table(["part", "ms"], [(name, f"{ms:.0f}") for name, ms in found["shares_ms"].items()])
+    return f"{first}\n\n{second}"
+
+
+@block
+def scaling_model() -> str:
+    found = result("scaling")["settings"]
+    rows = [
+        (
+            f"`{one['master']}`",
+            one["partitions"],
+            f"{one['rows']:,}",
+            f"{one['seconds']:.2f}",
+            f"{one['model']:.2f}",
+            "" if one["fitted"] else f"{one['model_over_measured']:.2f}",
+        )
+        for one in found
+    ]
+    return table(["master", "partitions", "rows a batch", "measured s", "model s", "model over measured"], rows)
+
+
+@block
+def scaling_limits() -> str:
+    costs = result("scaling")["costs"]
+    rows = []
+    for cores in (10, 100, 1000):
+        for size in (100_000, 1_000_000, 10_000_000):
+            best = min(range(1, 4 * cores + 1), key=lambda p, c=cores, n=size: _seconds(costs, n, p, c))
+            seconds = _seconds(costs, size, best, cores)
+            shares = {name: part / seconds for name, part in _parts(costs, size, best, cores).items()}
+            limit = max(shares, key=lambda name: shares[name])
+            rows.append(
+                (
+                    f"{cores:,}",
+                    f"{size:,}",
+                    best,
+                    f"{seconds:.2f}",
+                    f"{size / seconds:,.0f}",
+                    f"{limit} ({shares[limit]:.0%})",
+                )
+            )
+    header = ["cores", "rows a batch", "best partitions", "seconds a batch", "rows/s", "largest cost"]
+    return table(header, rows).replace("%", " %")
+
+
+def _parts(costs: dict[str, float], rows: int, partitions: int, cores: int) -> dict[str, float]:
+    """The model of `scaling.py`, term by term."""
+    factors = {
+        "driver": 1,
+        "task": 2 * partitions,
+        "slot": -(-partitions // cores),
+        "row": rows / min(cores, partitions),
+    }
+    return {name: costs[name] * factor for name, factor in factors.items()}
+
+
+def _seconds(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
+    return sum(_parts(costs, rows, partitions, cores).values())
+
+
+def rewritten(page: str) -> str:
+    """A page with all its blocks written anew."""
+
+    def replaced(match: re.Match[str]) -> str:
+        head, name, _, tail = match.groups()
+        try:
+            return f"{head}{BLOCKS[name]()}\n\n{tail}"
+        except FileNotFoundError as missing:
+            return f"{head}Not measured yet: there is no `benchmarks/results/{Path(missing.filename).name}`.\n\n{tail}"
+
+    return BLOCK.sub(replaced, page)
+
+
+def main() -> None:
+    """Write or compare all pages."""
+    stale = [path for path in PAGES if rewritten(path.read_text()) != path.read_text()]
+    for path in stale:
+        print(f"{'differs' if '--check' in sys.argv else 'written'}: {path.relative_to(ROOT)}")
+        if "--check" not in sys.argv:
+            path.write_text(rewritten(path.read_text()))
+    if stale and "--check" in sys.argv:
+        sys.exit("Run `make figures`.")
+
+
+if __name__ == "__main__":
+    main()

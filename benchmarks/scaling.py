@@ -1,0 +1,168 @@
+"""How a join scales with cores and partitions: a model of a micro-batch, fitted in one process, checked on a cluster.
+
+    python benchmarks/scaling.py [--rows 100000] [--batches 12]
+
+The model of the time of a micro-batch with n rows, P partitions and C cores (docs/scaling.md):
+
+    driver + task * (2 P) + slot * ceil(P / C) + row * n / min(P, C)
+
+`driver` is what Spark's driver does once per micro-batch, `task` what it does for a task (both stages have P of them),
+`slot` what a task costs before its first row (start, Python, loading and committing a version), `row` the core seconds
+of a row. All four are fitted, by least squares that allow no negative cost, to runs on `local[1]` and `local[2]` with
+batches of two sizes and several numbers of partitions. Then the same model is compared with runs on
+`local-cluster[2,1,1024]`, where executors are processes of their own. Every setting runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import harness as h
+import numpy as np
+import pyspark
+from stream_stream import COLUMNS, expected_answer, streams, write_inputs
+
+import watersmeet as wm
+from watersmeet.spark.session import JOIN_SETTINGS
+
+FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8)]
+CHECKED = [("local-cluster[2,1,1024]", 2), ("local-cluster[2,1,1024]", 4)]
+TERMS = ("driver", "task", "slot", "row")
+FIRST, FULL = 4, 100_000
+
+
+def cores_of(master: str) -> int:
+    """How many tasks run at once.
+
+    >>> cores_of("local[2]"), cores_of("local-cluster[4,2,1024]")
+    (2, 8)
+    """
+    numbers = [int(number) for number in re.findall(r"\d+", master)]
+    return numbers[0] * numbers[1] if master.startswith("local-cluster") else numbers[0]
+
+
+def terms(rows: int, partitions: int, cores: int) -> list[float]:
+    """What the four costs are multiplied with."""
+    return [1.0, 2.0 * partitions, float(math.ceil(partitions / cores)), rows / min(cores, partitions)]
+
+
+def fit(samples: list[tuple[list[float], float]]) -> dict[str, float]:
+    """The costs that fit best relative to the times, none of them negative (a term that would be is left out)."""
+    scale = np.array([1 / seconds for _, seconds in samples])
+    wanted = np.array([some for some, _ in samples]) * scale[:, None]
+    kept = list(range(len(TERMS)))
+    while True:
+        found, *_ = np.linalg.lstsq(wanted[:, kept], np.ones(len(samples)), rcond=None)
+        if (found >= 0).all():
+            break
+        del kept[int(found.argmin())]
+    costs = dict.fromkeys(TERMS, 0.0)
+    costs.update({TERMS[place]: float(cost) for place, cost in zip(kept, found, strict=True)})
+    return costs
+
+
+def predicted(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
+    """Seconds of a micro-batch by the model."""
+    return sum(costs[name] * factor for name, factor in zip(TERMS, terms(rows, partitions, cores), strict=True))
+
+
+def session(master: str, partitions: int) -> h.SparkSession:
+    """A session on one of the masters; executors of `local-cluster` are processes of their own."""
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        **JOIN_SETTINGS,
+        "spark.driver.memory": "2g",
+        "spark.executor.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "localhost",
+    }
+    builder = h.SparkSession.builder.master(master).appName("scaling")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def measure(master: str, partitions: int, rows: int, batches: int) -> float:
+    """The median seconds of a micro-batch, from the 5th on."""
+    spark = session(master, partitions)
+    with h.scratch() as folder:
+        write_inputs(spark, folder, rows // 2 * batches, batches)
+        joined = wm.join(*streams(spark, folder), on="k", state_dir=str(folder / "state"), partitions=partitions)
+        run = h.run_to_end("scaling", joined, folder, COLUMNS)
+        h.check(run, expected_answer(spark, folder))
+    return statistics.median(run.seconds[FIRST:])
+
+
+def in_process(master: str, partitions: int, rows: int, batches: int) -> float:
+    """`measure` in a process of its own."""
+    command = [sys.executable, __file__, "--one", master, str(partitions), str(rows), str(batches)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{master}, {partitions} partitions, {rows} rows:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+
+
+def main() -> None:
+    """Measure, fit, compare, print, save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=FULL, help="rows of a large micro-batch; a small one has a tenth")
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--checked", nargs="*", help="masters to compare with")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        master, *numbers = arguments.one
+        print(json.dumps({"seconds": measure(master, *(int(number) for number in numbers))}))
+        return
+    h.announce({"rows": arguments.rows, "batches": arguments.batches})
+    checked = CHECKED if arguments.checked is None else [(master, cores_of(master)) for master in arguments.checked]
+    found: list[dict[str, Any]] = []
+    for master, partitions in [*FITTED, *checked]:
+        for rows in (arguments.rows // 10, arguments.rows):
+            seconds = in_process(master, partitions, rows, arguments.batches)
+            fitted = master.startswith("local[")
+            found.append(
+                {
+                    "master": master,
+                    "partitions": partitions,
+                    "rows": rows,
+                    "seconds": round(seconds, 4),
+                    "fitted": fitted,
+                }
+            )
+            h.console.print(f"{master}, {partitions} partitions, {rows:,} rows: {seconds:.3f} s", highlight=False)
+    samples = [
+        (terms(one["rows"], one["partitions"], cores_of(one["master"])), one["seconds"])
+        for one in found
+        if one["fitted"]
+    ]
+    costs = fit(samples)
+    for one in found:
+        one["model"] = round(predicted(costs, one["rows"], one["partitions"], cores_of(one["master"])), 4)
+        one["model_over_measured"] = round(one["model"] / one["seconds"], 3)
+    h.table(
+        "seconds of a micro-batch",
+        ["master", "partitions", "rows", "measured", "model", "model over measured"],
+        [(o["master"], o["partitions"], o["rows"], o["seconds"], o["model"], o["model_over_measured"]) for o in found],
+    )
+    h.console.print({name: f"{cost * 1e3:.4g} ms" for name, cost in costs.items()})
+    if arguments.rows == FULL and arguments.checked is None:
+        h.save("scaling", {"costs": costs, "settings": found})
+
+
+if __name__ == "__main__":
+    main()
