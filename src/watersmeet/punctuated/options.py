@@ -11,7 +11,7 @@ from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ord
 
 # What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
 GOALS: dict[str, dict[str, Any]] = {
-    "throughput": {"purge": "batch", "scheduling": "sequential"},
+    "throughput": {"purge": "batch", "scheduling": "priority"},
     "memory": {"purge": "immediate", "scheduling": "sequential"},
     "punctuations": {"purge": "immediate", "scheduling": "value"},
 }
@@ -28,7 +28,7 @@ class PunctuatedOptions(Options):
     constraints: tuple[Annotated[OneToMany | Clustered | Ordered, Field(discriminator="kind")], ...] = ()
     purge: Literal["immediate", "batch"] = "immediate"
     purge_after: PositiveInt = 100
-    scheduling: Literal["sequential", "priority", "value"] = "sequential"
+    scheduling: Literal["sequential", "priority", "value", "priority_value"] = "sequential"
     quota: PositiveInt | None = None
     goal: Literal["throughput", "memory", "punctuations"] | None = None
     memory: Annotated[Size, Field(gt=0)] | None = None
@@ -51,7 +51,8 @@ class PunctuatedOptions(Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> PunctuatedOptions:
-        if self.scheduling != "sequential" and self.quota is None:
+        # For throughput nothing is held back that is not asked for: without a quota there is nothing to schedule.
+        if self.scheduling != "sequential" and self.quota is None and self.goal != "throughput":
             object.__setattr__(self, "quota", DEFAULT_QUOTA)
         for kind in (Clustered, Ordered):
             inputs = [c.input for c in self.constraints if isinstance(c, kind)]

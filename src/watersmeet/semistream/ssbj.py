@@ -97,10 +97,12 @@ class SsbjGeneration(MeshGeneration):
 
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
+        self.cache.entry_bytes = self.entry_bytes
         self.collectors: list[Collectors] = []
         self.fresh: list[Hashes] = []  # hashes that came to wait in this batch
         self.absent: list[Hashes] = []  # hashes proved in this batch to have no master rows
         self._sizes: dict[int, Sizes] = {}  # bytes of the rows of each run, for this batch
+        self._stepping = False  # whether the batch's steps are under way, and rows of a whole cycle wait
 
     def wait(self, rows: pa.Table, batch: int) -> None:
         """Keep rows for the next k steps, and remember their keys for `_start_collectors`."""
@@ -110,8 +112,10 @@ class SsbjGeneration(MeshGeneration):
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """This batch's steps, with collectors for the keys that have become hot."""
+        self._stepping = True
         self._start_collectors()
         yield from super().work(batch)
+        self._stepping = False
 
     def _is_wanted(self) -> bool:
         return super()._is_wanted() or any(self.step - each.start < self.table.count for each in self.collectors)
@@ -127,7 +131,7 @@ class SsbjGeneration(MeshGeneration):
             return
         for each in self.collectors:
             hashes = hashes[~contains(each.hashes, hashes)]
-        price = self.setting.options.switching_factor * (ENTRY_BYTES + self.master_row_bytes)
+        price = self.setting.options.switching_factor * (self.entry_bytes + self.master_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
             self.collectors.append(self._collectors(self.step, hashes, np.zeros(len(hashes), np.int64)))
@@ -160,7 +164,7 @@ class SsbjGeneration(MeshGeneration):
         """The cache inequality for keys whose rows take so many bytes; it was decided before if only keys are kept."""
         if self.emitter.keys_only:
             return ~self.cache.holds(hashes)  # their absence may have been cached since
-        return self._waiting_bytes_of(hashes) > self.setting.options.switching_factor * (sizes + ENTRY_BYTES)
+        return self._waiting_bytes_of(hashes) > self.setting.options.switching_factor * (sizes + self.entry_bytes)
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
@@ -202,7 +206,7 @@ class SsbjGeneration(MeshGeneration):
             unseen = part.hashes[rows[~part.flag(SEEN, rows)]]
             # Priced before the rows leave: they are among those that would have gone on waiting.
             unseen = unseen[group_starts(unseen)]
-            worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * ENTRY_BYTES
+            worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * self.entry_bytes
             self.absent.append(unseen[worth])
         yield from super().leave(part, rows, batch)
 
@@ -224,8 +228,16 @@ class SsbjGeneration(MeshGeneration):
                 "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
             )
 
+    @property
+    def entry_bytes(self) -> float:
+        """What a key costs beside its rows; Theorem 2 as printed knows no such price."""
+        return 0.0 if self.setting.options.bare_inequality else ENTRY_BYTES
+
     def _waiting_bytes_of(self, hashes: Hashes) -> Amounts:
-        """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time."""
+        """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time.
+
+        The bare inequality takes n as it is, of a whole cycle: after a batch the rows of its steps have left already.
+        """
         total, number = np.zeros(len(hashes)), np.zeros(len(hashes))
         if len(hashes):
             for part in self.waiting.parts():
@@ -235,6 +247,9 @@ class SsbjGeneration(MeshGeneration):
                 waits = np.ones(len(rows)) if alive is None else alive.astype(np.float64)
                 total += group_sums(self._row_bytes(part)[rows] * waits, high - low)
                 number += group_sums(waits, high - low)
+        if self.setting.options.bare_inequality:
+            steps = self.table.count
+            return total * (steps / max(steps - self.pace, 1)) if not self._stepping else total
         return surely(total, number)
 
     def _row_bytes(self, part: Part) -> Sizes:
