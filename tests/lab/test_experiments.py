@@ -19,6 +19,7 @@ from watersmeet.lab.figures import draw
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
 from watersmeet.lab.report import build
 from watersmeet.lab.rpj_examples import FIGURE_6
+from watersmeet.lab.ssbj import SHARES
 from watersmeet.lab.store import Result, run
 from watersmeet.lab.window_splits import FIG8, FIG9, FIG10, Split
 from watersmeet.lab.windows import OURS
@@ -162,9 +163,9 @@ def by_rate(numbers: Numbers) -> Numbers:
 
 
 def rising(numbers: Numbers) -> Numbers:
-    """Cache shares that rise from 0.39 to 0.54."""
-    last = len(numbers) - 1
-    return {s: dict.fromkeys(v, 0.39 + 0.15 * i / last) for i, (s, v) in enumerate(numbers.items())}
+    """Cache shares that rise from 0.39 at 1 % of R to 0.54 at 10 %."""
+    last = len(SHARES) - 1
+    return {s: {"SSBJ": 0.39 + 0.15 * i / last, "aligned chunks": 0.3} for i, s in enumerate(SHARES)}
 
 
 def peaked(numbers: Numbers) -> Numbers:

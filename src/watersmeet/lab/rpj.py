@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import (
     Check,
     Experiment,
@@ -69,10 +70,12 @@ def _curves(
     """Curves per setting and policy; figures of the same runs share them."""
     settings = TINY_SETTINGS if scale == "tiny" else list(SETTINGS)
     keys: list[Key] = [(network, setting, policy, scale) for setting in settings for policy in policies.values()]
+    _known.update({key: Curve(**kept) for key in keys if key not in _known and (kept := parts.known("rpj", key))})
     missing = [key for key in keys if key not in _known]
     progress(0, len(missing))
     for number, (key, curve) in enumerate(zip(missing, in_parallel(_curve, missing, scale), strict=True)):
         _known[key] = curve
+        parts.keep(asdict(curve), "rpj", key)
         progress(number + 1, len(missing))
     return {
         setting: {name: _known[network, setting, policy, scale] for name, policy in policies.items()}

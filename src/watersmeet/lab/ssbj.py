@@ -236,15 +236,27 @@ PRINTED_SHARES = (0.39, 0.54)  # at 1 % and at 9 % of R and above
 
 def judge_fig5f(numbers: Numbers) -> list[Check]:
     """Within 10 points of what is printed, at both ends, and not falling."""
+    checks = []
+    for where, printed in zip((SHARES[0], SHARES[-1]), PRINTED_SHARES, strict=True):
+        share = numbers.get(where, {}).get("SSBJ")
+        found = "not reached" if share is None else f"{share:.0%}"
+        checks.append(
+            Check(share is not None and abs(share - printed) <= 0.1, f"{where}: {found}, printed {printed:.0%}")
+        )
     shares = [values["SSBJ"] for values in numbers.values()]
-    first, last = next(iter(numbers)), list(numbers)[-1]
-    checks = [
-        Check(abs(share - printed) <= 0.1, f"{where}: {share:.0%}, printed {printed:.0%}")
-        for where, share, printed in zip((first, last), (shares[0], shares[-1]), PRINTED_SHARES, strict=True)
-    ]
-    checks.append(Check(first == SHARES[0], f"the lowest memory that was reached: {first}"))
     rising = all(b >= a - 0.02 for a, b in itertools.pairwise(shares))
     return [*checks, Check(rising, f"from {shares[0]:.0%} to {shares[-1]:.0%}, never falling by more than 2 points")]
+
+
+def less_to_cache(numbers: Numbers) -> str:
+    """How much of the cache aligned chunks need, at the largest memory."""
+    last = list(numbers.values())[-1]
+    return (
+        f"The share of the cache is no measure of the rate: aligned chunks answer {last['aligned chunks']:.0%} from "
+        "it where "
+        f"SSBJ answers {last['SSBJ']:.0%}, because a row waits half a cycle there, so that fewer keys are worth "
+        "caching."
+    )
 
 
 def cached_share(numbers: Numbers) -> str:
@@ -374,6 +386,7 @@ EXPERIMENTS = [
         judge_fig5f,
         paper={SHARES[0]: {"SSBJ": 0.39}, SHARES[-1]: {"SSBJ": 0.54}},
         figure=cached_share,
+        takeaway=less_to_cache,
         printed="39 % at 1 % of R, 54 % at 9 % and above",
         reason="Where the share goes on rising with the memory, more keys become worth caching; why the paper's levels "
         "off at 54 % is open.",

@@ -12,8 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from time import process_time
 from typing import Literal
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from watersmeet.columns.arrow import hash_keys, sort_by_hash
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import NotReproducibleError, Scale
 from watersmeet.lab.workloads import Ints, master_keys, weather_keys, zipf_keys
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -215,6 +216,14 @@ def steady(
     bare: bool = False,
 ) -> Steady:
     """What a run settles at, on the virtual clock."""
+    key = ("ssbj", table, policy, rate, scale, skew, switching_factor, bare)
+    make = partial(_steady, table, policy, rate, scale, skew, switching_factor, bare)
+    return Steady(**parts.part(lambda: asdict(make()), *key))
+
+
+def _steady(
+    table: Table, policy: str, rate: int, scale: Scale, skew: float, switching_factor: float, bare: bool
+) -> Steady:
     cycle = last_cycle(table, policy, rate, scale, skew=skew, switching_factor=switching_factor, bare=bare)
     hit, per_step = cycle.hit_share, cycle.reads / table.chunks
     disk = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE)
