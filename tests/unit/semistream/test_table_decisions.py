@@ -236,8 +236,8 @@ def test_a_collector_is_given_up_when_its_rows_outweigh_what_waits(tmp_path: Pat
     for number in range(10):
         join.send([1] * 20 if number == 0 else [99])
         given_up += [number] * join.count("keys_given_up")
-    # 20 waiting rows of 36 bytes surely stand for 559; 40 and six chunks of 4 rows of 24 bytes are more than that. It is
-    # judged after a quarter, a half and three quarters of its cycle: 2, 5 and 8 chunks.
+    # 20 waiting rows of 36 bytes surely stand for 559; 40 and six chunks of 4 rows of 24 bytes are more than that. It
+    # is judged after a quarter, a half and three quarters of its cycle: 2, 5 and 8 chunks.
     assert given_up == [7]
     assert join.count("cached_keys") == 0
 
