@@ -20,7 +20,7 @@ from watersmeet.lab.report import build
 from watersmeet.lab.store import Result, run, verdicts
 
 app = typer.Typer(help="Reproduce the experiments of the papers behind the joins.", no_args_is_help=True)
-COLOURS = {"agrees": "green", "partly": "cyan", "differs": "yellow", "not reproducible here": "red"}
+COLOURS = {"agrees": "green", "partly": "cyan", "differs": "yellow", "not reproducible here": "red", "outdated": "dim"}
 
 
 class ScaleName(StrEnum):

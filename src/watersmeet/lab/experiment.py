@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Scale = Literal["tiny", "small", "paper"]
-Outcome = Literal["agrees", "partly", "differs", "not reproducible here"]
+Outcome = Literal["agrees", "partly", "differs", "not reproducible here", "outdated"]
 Clock = Literal["virtual", "cpu", "mixed", "model", "exact"]
 
 # Numbers[setting][series], such as ["harmony, 1"]["RPJ"].
@@ -32,6 +32,7 @@ GRADES: dict[Outcome, str] = {
     "partly": "at least half of its parts hold",
     "differs": "fewer than half hold",
     "not reproducible here": "data or a program that the paper used cannot be had; what was run instead is shown",
+    "outdated": "runs or rules have changed since it was run; it says nothing until it is run again",
 }
 
 

@@ -164,12 +164,15 @@ def _markdown_section(result: Result, folder: Path) -> list[str]:
         "",
         f"Rule: {experiment.rule}",
         "",
-        f"What to take from it: {_lesson(result)}",
-        "",
-        f"Scale {result.scale}; {CLOCKS[experiment.clock]}.",
     ]
+    if result.findings is not None:
+        lines += [
+            f"What to take from it: {_lesson(result)}",
+            "",
+            f"Scale {result.scale}; {CLOCKS[experiment.clock]}.",
+        ]
     notes = result.findings.notes if result.findings else []
     lines += ["", *(f"- {note}" for note in notes)] if notes else []
-    if (folder / f"{experiment.id}.png").exists():
+    if result.findings is not None and (folder / f"{experiment.id}.png").exists():
         lines += ["", f"![{experiment.title}]({experiment.id}.png)"]
     return lines

@@ -98,6 +98,7 @@ def _more(mine: Sequence[Result]) -> str:
         ("partly", "Held in part"),
         ("differs", "Did not hold"),
         ("not reproducible here", "Cannot be reproduced here"),
+        ("outdated", "To be run again"),
     )
     return "".join(f" {words}: {names}." for outcome, words in said if (names := _named(mine, outcome)))
 
