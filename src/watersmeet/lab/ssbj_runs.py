@@ -44,7 +44,7 @@ WIDTHS: dict[Kind, tuple[int, int]] = {
 }  # fmt: skip
 SEEK, READ_BYTE, HIT, WAIT = 5e-3, 1e-8, 3e-7, 6e-7  # seconds
 SIZES: dict[Scale, tuple[int, int, int]] = {  # master rows, chunks, cycles
-    "tiny": (2000, 50, 4),
+    "tiny": (2000, 20, 3),
     "small": (120_000, 150, 4),
     "paper": (20_000_000, 200, 4),
 }

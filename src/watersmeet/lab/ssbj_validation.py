@@ -14,7 +14,7 @@ from watersmeet.semistream.cost_model import CostModel, Workload
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Chunks of the table; the memory, a tenth of R, must hold one and rows that wait.
 BUFFERS: dict[Scale, tuple[int, ...]] = {
-    "tiny": (14, 25, 50), "small": (12, 16, 24, 40, 75, 150), "paper": (12, 16, 24, 40, 80, 160),
+    "tiny": (12, 16, 20), "small": (12, 16, 24, 40, 75, 150), "paper": (12, 16, 24, 40, 80, 160),
 }  # fmt: skip
 
 
