@@ -69,6 +69,11 @@ class PunctuatedOptions(Options):
         return {name: value for name, value in super().effective().items() if name not in unused}
 
     @property
+    def clustered(self) -> frozenset[str]:
+        """The inputs whose rows with equal keys come one after the other."""
+        return frozenset(each.input for each in self.constraints if isinstance(each, Clustered))
+
+    @property
     def one_sides(self) -> frozenset[str]:
         """The inputs on which a key occurs at most once."""
         return one_sides(self.constraints)

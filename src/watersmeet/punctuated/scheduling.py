@@ -12,7 +12,9 @@ own. Without a quota nothing ever waits.
                  which input goes first outweighs which rows do
 
 Rows with one hash are taken together, so the choice does not depend on the order of rows in a batch; a quota can be
-exceeded by the rows of one key. A batch without rows, a full memory and the end of the inputs let the pool run dry.
+exceeded by the rows of one key. Where the rows of an input come in clusters, a cluster that is begun is read to its
+end, as far as it has come (5.4, 1-NC): its rows are joined while their partner is at hand. A batch without rows, a full
+memory and the end of the inputs let the pool run dry.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, merge_by_hash
+from watersmeet.columns.arrow import Indices, hashes_of, merge_by_hash
+from watersmeet.columns.matching import ranges
 from watersmeet.punctuated.lookup import Found, covered, has_keys
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta
@@ -145,8 +148,10 @@ class WaitingPool:
         kinds: Sequence[pa.DataType],
         scheduling: Scheduling,
         quota: int | None,
+        clustered: frozenset[str] = frozenset(),
     ) -> None:
         self.names = tuple(stores)
+        self.clustered = clustered
         self.scheduling = scheduling
         self.quota = quota
         self.rows = dict(stores)
@@ -198,12 +203,23 @@ class WaitingPool:
                     rows = rows[: np.searchsorted(hashes, hashes[left - 1], side="right")]
                 taken[name].append(self.rows[name].hand_over(part, rows))
                 left -= len(rows)
+        for name in sorted(self.clustered):
+            taken[name] += self._rest_of_clusters(name, taken[name])
         counts = {name: sum(table.num_rows for table in tables) for name, tables in taken.items()}
         self.used_up = next((name for name, count in counts.items() if count >= quota), None)
         return {
             name: merge_by_hash(tables) if tables else self.rows[name].schema.empty_table()
             for name, tables in taken.items()
         }
+
+    def _rest_of_clusters(self, name: str, taken: Sequence[pa.Table]) -> Iterator[pa.Table]:
+        """The rows that still wait of the keys that are taken."""
+        hashes = np.unique(np.concatenate([hashes_of(table) for table in taken])) if taken else np.empty(0, np.uint64)
+        for part in list(self.rows[name].parts()) if len(hashes) else ():
+            low, high = (np.searchsorted(part.hashes, hashes, side=side) for side in ("left", "right"))
+            rows = alive_of(part, ranges(low, high))
+            if len(rows):
+                yield self.rows[name].hand_over(part, rows)
 
     def _note_oldest(self) -> None:
         self.oldest = {name: min((run.oldest for run in rows.runs), default=0) for name, rows in self.rows.items()}
