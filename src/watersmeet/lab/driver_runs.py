@@ -33,7 +33,7 @@ BASE = "Timestamp-based"
 SLICES = 8
 # What a policy must beat if the choice of the driver is what counts: orders that look at nothing, or at the opposite.
 FIXED, REVERSED, ONE_SLICE = "control: fixed order", "control: output size reversed", "control: timestamp, one slice"
-CONTROLS = {FIXED: ("fixed", SLICES), REVERSED: ("reversed_output_size", SLICES), ONE_SLICE: ("timestamp", 1)}
+CONTROLS = {FIXED: ("fixed_order", SLICES), REVERSED: ("reversed_output_size", SLICES), ONE_SLICE: ("timestamp", 1)}
 RUNS = {**{name: (driver, SLICES) for name, driver in POLICIES.items()}, **CONTROLS}
 FRACTIONS: dict[Scale, float] = {"tiny": 0.002, "small": 0.03, "paper": 1.0}
 TURNS: dict[Scale, int] = {"tiny": 1, "small": 2, "paper": 2}

@@ -10,7 +10,7 @@ is found exactly once, by the last of its rows to be drained.
     consumption_rate   smallest sigma_Sj first, whole buffers     Fig. 3
     output_size        largest outBuffer_j first, whole buffers   Fig. 4 and Eq. 1
     output_rate        largest outBuffer_j / |buffer_j| first, whole buffers
-    fixed, reversed_output_size: controls of experiments, the first input first and the opposite of output_size
+    fixed_order, reversed_output_size: controls of experiments, the first input first and the opposite of output_size
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ReversedOutputSize(OutputSize):
     largest = False
 
 
-class Fixed(DriverPolicy):
+class FixedOrder(DriverPolicy):
     """Always the same order."""
 
     largest = False
@@ -129,7 +129,7 @@ POLICIES: dict[str, type[DriverPolicy]] = {
     "consumption_rate": ConsumptionRate,
     "output_size": OutputSize,
     "output_rate": OutputRate,
-    "fixed": Fixed,
+    "fixed_order": FixedOrder,
     "reversed_output_size": ReversedOutputSize,
 }
 
