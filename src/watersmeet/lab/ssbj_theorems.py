@@ -9,7 +9,7 @@ from watersmeet.semistream.cache import ENTRY_BYTES
 ROWS: dict[Scale, int] = {"tiny": 400, "small": 4000, "paper": 100_000}
 CHUNKS = 4
 # Rows of a step over those of R, without skew: a key's waiting rows outweigh its master rows from about 1 on.
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+RATES = (0.5, 1.0, 2.0, 4.0, 8.0)
 WHOLE = "R in memory"  # m_m: its rows, and an entry for every join value
 TOLERANCE = 1.05
 

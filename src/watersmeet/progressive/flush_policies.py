@@ -23,7 +23,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-LEAST_RUN = 0.35  # of n_flush: shorter runs are not worth a seek
+LEAST_RUN = 0.3  # of n_flush: shorter runs are not worth a seek
 
 Sizes = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
