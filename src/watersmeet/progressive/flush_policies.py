@@ -98,10 +98,10 @@ class LongRunFlush(OptimalFlush):
     is not shorter either. If no bucket is long enough, the largest ones leave.
 
     >>> policy, sizes = LongRunFlush(), np.array([[2, 10], [10, 10]])
-    >>> for victim in policy.choose(sizes, np.array([[0.35, 0.25], [0.10, 0.30]]), 15):
+    >>> for victim in policy.choose(sizes, np.array([[0.35, 0.25], [0.10, 0.30]]), 12):
     ...     print(victim)
     Victim(input=1, bucket=1, amount=None)
-    Victim(input=0, bucket=1, amount=6)
+    Victim(input=0, bucket=1, amount=4)
     """
 
     def choose(self, sizes: Sizes, probabilities: Probabilities, amount: int) -> list[Victim]:
