@@ -76,8 +76,12 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     findings = None if data["findings"] is None else Findings.from_dict(data["findings"])
     if data.get("edition") != EDITION:
         return Result(experiment, data["scale"], OUTDATED, None)
-    verdict = Verdict(**data["verdict"]) if findings is None else experiment.verdict(findings.numbers)
-    return Result(experiment, data["scale"], verdict, findings)
+    if findings is None:
+        return Result(experiment, data["scale"], Verdict(**data["verdict"]), None)
+    try:
+        return Result(experiment, data["scale"], experiment.verdict(findings.numbers), findings)
+    except (LookupError, ValueError, StopIteration):  # other numbers than the rule reads
+        return Result(experiment, data["scale"], OUTDATED, None)
 
 
 def verdicts(folder: Path) -> dict[str, dict[str, Any]]:

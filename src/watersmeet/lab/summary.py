@@ -73,7 +73,7 @@ def introduction(results: Sequence[Result]) -> list[str]:
             f"**{citation.split(':')[0]}.** {paper.problem}",
             "",
             f"- Promised: {paper.promise}",
-            f"- Held here: {_named(mine, 'agrees') or 'nothing in full'}.{_more(mine)}",
+            f"- Held here: {_named(mine, 'agrees') or 'nothing so far'}.{_more(mine)}",
             f"- Use: {paper.use}",
             "",
         ]
