@@ -38,7 +38,11 @@ import matplotlib.pyplot as plt
 
 BUCKETS, BATCHES, GROUP, IDLE_BATCHES = 20, 50, 5, 2
 PATTERNS = ["harmony-1", "harmony-5", "reverse-1", "reverse-5"]
-POLICIES = {"reliable": ["rpj", "xjoin", "hmj"], "unreliable": ["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]}
+LONG_RUN = "rpj+long-run"  # a policy, and how it flushes
+POLICIES = {
+    "reliable": ["rpj", LONG_RUN, "xjoin", "hmj"],
+    "unreliable": ["rpj", LONG_RUN, "rpj-md", "rpj-dd", "xjoin", "xjoin-fresh", "hmj"],
+}
 IDLE_AFTER = 1_000_000  # microseconds
 IDLE_PAGES = ProgressiveOptions(policy="rpj").idle_pages
 
@@ -121,10 +125,16 @@ def run(
     spark: h.SparkSession, folder: Path, source: Path, policy: str, memory_rows: int, idle_pages: int
 ) -> list[dict[str, Any]]:
     """One run to the end; returns its batches, the last of which cleans up. Without idle pages there are no stalls."""
-    for name in ("left", "right"):
-        (folder / name).mkdir(parents=True)
+    for side in ("left", "right"):
+        (folder / side).mkdir(parents=True)
+    name, _, flush = policy.partition("+")
     options = ProgressiveOptions(
-        policy=policy, memory_rows=memory_rows, page_rows=100, idle_after=IDLE_AFTER, idle_pages=idle_pages
+        policy=name,
+        flush=flush or None,
+        memory_rows=memory_rows,
+        page_rows=100,
+        idle_after=IDLE_AFTER,
+        idle_pages=idle_pages,
     )
     left, right = (h.stream(spark, folder / name, f"k long, {name[0]} long") for name in ("left", "right"))
     joined = join(left, right, "k", str(folder / "state"), options)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from watersmeet.cli import app
 from watersmeet.lab import ssbj_runs
 from watersmeet.lab.report import build
+from watersmeet.lab.store import EDITION, verdicts
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -48,11 +49,13 @@ def test_without_tpchgen_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "watersmeet[lab]" in said
 
 
-def test_the_report_takes_data_of_an_older_version_with_its_verdict(tmp_path: Path) -> None:
-    for name in ("rpj/fig12", "ssbj/fig5a", "punctuations/fig9", "windows/fig4"):
-        path = tmp_path / f"{name}.json"
-        path.parent.mkdir(exist_ok=True)
-        old = {"panels": [], "numbers": {"a": {"SSBJ": 1.0, "MESHJOIN": 2.0, "RPJ": 2.0, "RPJ-md": 1.0}}, "notes": []}
-        verdict = {"outcome": "differs", "why": "as it was said then"}
-        path.write_text(json.dumps({"experiment": name, "scale": "small", "verdict": verdict, "findings": old}))
-    assert build(tmp_path).read_text().count("as it was said then") >= 2
+def test_what_was_run_before_the_rules_changed_says_nothing(tmp_path: Path) -> None:
+    call("run", "rpj/fig2", "rpj/eq4", "--scale", "tiny", "--out", str(tmp_path))
+    path = tmp_path / "rpj/eq4.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "edition": EDITION - 1}))
+    build(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "To be run again: Section 4.3." in page
+    assert "Held here: Fig. 2." in page
+    assert verdicts(tmp_path)["rpj/eq4"]["outcome"] == "outdated"
+    assert "rpj/eq4.png" not in page

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.rpj_clock import C_RAN, C_SEQ, PAPER_PAGE, DiskWork, Simulation, Size
-from watersmeet.lab.workloads import Network, relations, suspensions
-from watersmeet.progressive.units import Unit
+from watersmeet.lab.workloads import Network, relations, suspension_share, suspensions
 
-SIZE = Size(0.0005, 20, every=500)
+SIZE = Size(0.0005, 20)
 
 
 @pytest.mark.parametrize("network", ["reliable", "unreliable"])
@@ -21,7 +22,7 @@ def test_every_policy_reports_the_whole_join(network: Network) -> None:
     keys, inputs = arrivals["key"].to_numpy(), arrivals["input"].to_numpy()
     counts = [np.bincount(keys[inputs == index], minlength=SIZE.domain) for index in (0, 1)]
     expected = int((counts[0] * counts[1]).sum())
-    for policy in ("rpj", "xjoin", "hmj"):
+    for policy in ("rpj", "xjoin", "xjoin-fresh", "hmj"):
         curve = Simulation(SIZE, policy, arrivals).run(no_progress, silences)
         assert curve.results[-1] == expected
         assert all(np.diff(curve.seconds) >= 0)
@@ -41,20 +42,65 @@ def test_disk_work_takes_the_same_share_of_the_time_at_every_size() -> None:
     assert whole._disk_work(200 * PAPER_PAGE, runs=10, seeks=10).cost(C_RAN) == 10 * C_RAN + 195 * C_SEQ
 
 
-def test_a_merge_is_charged_for_the_rows_that_it_reads_and_writes() -> None:
-    size = Size(0.0005, 20, every=1600)
+def unreliable(policy: str, fraction: float = 0.0005) -> Noting:
+    size = Size(fraction, 20)
     arrivals = relations(size.rows, "harmony", 1.0, "unreliable", domain=size.domain, stands_for=size.stands_for)
-    silences = suspensions(size.rows, stands_for=size.stands_for, every=size.every)
-    seen = []
+    simulation = Noting(size, policy, arrivals)
+    simulation.run(no_progress, suspensions(size.rows, stands_for=size.stands_for, every=size.every))
+    return simulation
 
-    class Noting(Simulation):
-        def _merged(self, bucket: int, before: list[Unit]) -> DiskWork:
-            work = super()._merged(bucket, before)
-            rows = int(self.operator.units.counts[:, bucket].sum())
-            seen.append((work.pages, rows, sum(unit[side] is not None for unit in before for side in (0, 1))))
-            return work
 
-    Noting(size, "rpj-dd", arrivals).run(no_progress, silences)
-    assert seen
-    for pages, rows, runs in seen:  # at most all rows of the bucket, read once and written once
-        assert 0 < pages <= 2 * rows / PAPER_PAGE + (runs + 2) * size.fraction / 2
+class Noting(Simulation):
+    """Notes the disk work of every step, and what the operator merged in it."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.seen: list[tuple[list[DiskWork], int, int, list[dict[str, Any]]]] = []
+        self.merged = (0, 0)
+        self.stages: list[int] = []
+        self.unmatched: list[int] = []
+
+    def _spend(self, works: list[DiskWork], cpu: float) -> None:
+        tasks = self.operator.tasks
+        rows, runs = tasks.merged_rows - self.merged[0], tasks.merged_runs - self.merged[1]
+        self.merged = (tasks.merged_rows, tasks.merged_runs)
+        events = list(self.operator.metrics.events)
+        self.seen.append((works, rows, runs, events))
+        self.unmatched += [self.operator.units.unmatched_pairs(e["bucket"]) for e in events if e["kind"] == "dd_task"]
+        super()._spend(works, cpu)
+
+    def _reactive_stage(self, end: float) -> None:
+        super()._reactive_stage(end)
+        self.stages.append(int(np.count_nonzero(self.operator.expected.disk)))
+
+
+def test_a_merge_is_charged_for_the_rows_and_runs_that_it_reads_and_writes() -> None:
+    merges = [one for one in unreliable("rpj-dd").seen if one[2]]
+    assert merges
+    for works, rows, runs, events in merges:
+        assert [event["kind"] for event in events] == ["dd_task"]
+        assert [work.pages for work in works] == [pytest.approx(rows / PAPER_PAGE + runs * 0.0005 / 2)]
+        assert works[0].seeks == works[0].pages  # every page at random
+
+
+def test_a_dd_task_is_finished_and_hmj_merges_all_buckets_before_it_returns() -> None:
+    dd = unreliable("rpj-dd")
+    assert dd.unmatched
+    assert not any(dd.unmatched)  # after each of its tasks all runs of the bucket match
+    hmj = unreliable("hmj")
+    assert hmj.stages
+    assert not any(hmj.stages)  # nothing is owed on disk when HMJ's stage ends
+    assert any(dd.stages)  # RPJ-dd returns when rows come
+
+
+def test_xjoin_pays_for_a_scan_that_finds_nothing() -> None:
+    futile = [works for works, _, _, events in unreliable("xjoin").seen if works and not events]
+    assert futile
+    assert not [works for works, _, _, events in unreliable("xjoin-fresh").seen if works and not events]
+
+
+def test_the_rule_for_suspensions_looks_at_sizes_alone() -> None:
+    assert [Size(fraction, 1).every for fraction in (1.0, 0.1, 0.005)] == [1, 1, 16]
+    for fraction in (0.0005, 0.005, 0.02):
+        size = Size(fraction, 1)
+        assert suspension_share() * 2_000_000 / size.every <= size.rows / 2 * 1.05

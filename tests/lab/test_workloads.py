@@ -50,6 +50,11 @@ def test_suspensions_are_the_long_gaps_whatever_a_row_stands_for() -> None:
     assert rows["time"].to_numpy()[-1] == int(gaps[:19_900].sum()) * 1000 // 100
 
 
+def test_the_share_of_suspensions_is_that_of_the_long_gaps() -> None:
+    gaps = w.zipf_gaps(200_000, np.random.default_rng(0))
+    assert w.suspension_share() == pytest.approx(np.mean(gaps > 25), rel=0.03)
+
+
 def test_alternating_rates_change_every_quarter() -> None:
     times = w.alternating(5, 15)(100_000, np.random.default_rng(0))
     counts = np.histogram(times, np.linspace(0, w.DURATION, 17))[0]
@@ -67,6 +72,7 @@ def test_a_sinusoid_swings_four_times() -> None:
 @pytest.mark.parametrize("bias", [0.2, 0.8])
 def test_a_b_model_splits_every_stretch_alike(bias: float) -> None:
     times = w.b_model(bias)(200_000, np.random.default_rng(3))
+    assert np.mean(times < w.DURATION / 2) == pytest.approx(bias, abs=0.01)  # the first half, as printed
     for parts in (2, 4, 8):
         counts = np.histogram(times, np.linspace(0, w.DURATION, parts + 1))[0].reshape(-1, 2)
         shares = counts.max(axis=1) / counts.sum(axis=1)

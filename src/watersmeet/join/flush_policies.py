@@ -4,6 +4,7 @@ A policy sees how much each input holds in each bucket and how probable arrivals
 the wanted amount is reached. Amounts are in the unit of the budget (bytes, or rows).
 
     optimal     (RPJ, Fig. 4)  the bucket opposite to the smallest arrival probability first; the last one partially
+    long-run    (ours)         the order of `optimal`, but only buckets that make a long run on disk
     largest     (XJoin)        the largest bucket
     smallest                   the smallest bucket
     all                        everything
@@ -17,19 +18,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Flush = Literal["optimal", "largest", "smallest", "all", "adaptive"]
+Flush = Literal["optimal", "long-run", "largest", "smallest", "all", "adaptive"]
 
 # The flush policies that each policy of the progressive joins knows, its own first.
 FLUSHES: dict[str, tuple[Flush, ...]] = {
-    "rpj": ("optimal", "largest", "smallest", "all"),
-    "xjoin": ("largest", "optimal", "smallest", "all"),
+    "rpj": ("optimal", "long-run", "largest", "smallest", "all"),
+    "xjoin": ("largest", "optimal", "long-run", "smallest", "all"),
     "hmj": ("adaptive", "all", "largest", "smallest"),
 }
+
+LEAST_RUN = 0.3  # of n_flush: shorter runs are not worth a seek
 
 Sizes = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
@@ -95,6 +99,37 @@ class OptimalFlush(FlushPolicy):
         return victim if size <= amount else Victim(victim.input, victim.bucket, amount)
 
 
+class LongRunFlush(OptimalFlush):
+    """Optimal flush without short runs: in its order, but a bucket leaves only if it makes a run of LEAST_RUN n_flush.
+
+    Optimal flush empties the same few buckets again and again, each time of the few rows that came since: many short
+    runs, each of which costs a seek to write and a seek in every task that reads it. Here a bucket collects rows until
+    they are worth a run. What that costs are the rows that stay instead: less likely to match, and few. The last run
+    is not shorter either. If no bucket is long enough, the largest ones leave.
+
+    >>> policy, sizes = LongRunFlush(), np.array([[2, 10], [10, 10]])
+    >>> for victim in policy.choose(sizes, np.array([[0.35, 0.25], [0.10, 0.30]]), 12):
+    ...     print(victim)
+    Victim(input=1, bucket=1, amount=None)
+    Victim(input=0, bucket=1, amount=4)
+    """
+
+    def choose(self, sizes: Sizes, probabilities: Probabilities, amount: int) -> list[Victim]:
+        """Victims that free `amount`: long runs in the optimal order, then whatever is largest."""
+        least = ceil(LEAST_RUN * amount)
+        chosen: list[Victim] = []
+        ranked = list(self.order(sizes, probabilities))
+        long = [victim for victim in ranked if sizes[victim.input, victim.bucket] >= least]
+        short = [victim for victim in ranked if 0 < sizes[victim.input, victim.bucket] < least]
+        for victim in (*long, *sorted(short, key=lambda one: -int(sizes[one.input, one.bucket]))):
+            if amount <= 0:
+                break
+            size = int(sizes[victim.input, victim.bucket])
+            chosen.append(self.cut(victim, size, max(amount, least)))
+            amount -= size
+        return chosen
+
+
 class FlushLargest(FlushPolicy):
     """The bucket with the most rows or bytes."""
 
@@ -141,6 +176,7 @@ def _in_order(key: npt.NDArray[np.int64]) -> Iterator[Victim]:
 
 POLICIES: dict[str, type[FlushPolicy]] = {
     "optimal": OptimalFlush,
+    "long-run": LongRunFlush,
     "largest": FlushLargest,
     "smallest": FlushSmallest,
     "all": FlushAll,

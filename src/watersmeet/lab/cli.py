@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -12,12 +13,14 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 
 from watersmeet.errors import OptionError
+from watersmeet.lab.campaign import Campaign, shown
+from watersmeet.lab.parts import kept_in
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
 from watersmeet.lab.report import build
 from watersmeet.lab.store import Result, run, verdicts
 
 app = typer.Typer(help="Reproduce the experiments of the papers behind the joins.", no_args_is_help=True)
-COLOURS = {"agrees": "green", "differs": "yellow", "not reproducible here": "red"}
+COLOURS = {"agrees": "green", "partly": "cyan", "differs": "yellow", "not reproducible here": "red", "outdated": "dim"}
 
 
 class ScaleName(StrEnum):
@@ -55,28 +58,40 @@ def run_command(
         ScaleName,
         typer.Option(
             help="small: about a minute per figure; paper: the paper's sizes where that is affordable, "
-            "minutes per figure; tiny: for tests."
+            "up to an hour per figure; tiny: for tests."
         ),
     ] = ScaleName.small,
     out: Out = DEFAULT_OUT,
+    fresh: Annotated[bool, typer.Option(help="Begin anew, even if such a run was interrupted.")] = False,
 ) -> None:
-    """Run experiments; write data, figure and verdict."""
+    """Run experiments; write data, figure and verdict. A run that was interrupted goes on where it was."""
     console = Console()
     try:
         chosen = select(names)
     except OptionError as error:
         Console(stderr=True).print(str(error), markup=False)
         raise typer.Exit(2) from None
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        for experiment in chosen:
-            task = progress.add_task(experiment.id, total=None)
+    campaign = Campaign.of(out, scale.value, chosen, fresh=fresh)
+    if campaign.seconds:
+        console.print(f"{len(campaign.seconds)} of {len(chosen)} were done before the interruption", markup=False)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress, kept_in(campaign.folder):
+        for experiment in [one for one in chosen if one.id in campaign.left]:
+            task = progress.add_task(experiment.id, total=None, left="")
+            begun = monotonic()
 
-            def advance(done: int, total: int, task: TaskID = task) -> None:
-                progress.update(task, completed=done, total=total)
+            def advance(
+                done: int, total: int, task: TaskID = task, id_: str = experiment.id, begun: float = begun
+            ) -> None:
+                left = campaign.seconds_left(id_, done / max(total, 1), monotonic() - begun)
+                progress.update(task, completed=done, total=total, left=shown(left))
 
+            advance(0, 1)
             result = run(experiment, scale.value, out, advance)
-            progress.update(task, completed=1, total=1)
+            campaign.done(experiment.id, monotonic() - begun)
             progress.remove_task(task)
             _say(console, result)
 

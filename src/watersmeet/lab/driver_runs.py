@@ -31,6 +31,10 @@ POLICIES = {
 }
 BASE = "Timestamp-based"
 SLICES = 8
+# What a policy must beat if the choice of the driver is what counts: orders that look at nothing, or at the opposite.
+FIXED, REVERSED, ONE_SLICE = "control: fixed order", "control: output size reversed", "control: timestamp, one slice"
+CONTROLS = {FIXED: ("fixed_order", SLICES), REVERSED: ("reversed_output_size", SLICES), ONE_SLICE: ("timestamp", 1)}
+RUNS = {**{name: (driver, SLICES) for name, driver in POLICIES.items()}, **CONTROLS}
 FRACTIONS: dict[Scale, float] = {"tiny": 0.002, "small": 0.03, "paper": 1.0}
 TURNS: dict[Scale, int] = {"tiny": 1, "small": 2, "paper": 2}
 TINY_DURATION = 0.1  # of the run, so that there are few batches
@@ -45,11 +49,17 @@ class Behaviour:
 
     running_time: float
     curve: Floats  # share of the results at each point of GRID
+    consumed: Floats  # share of the buffered rows that have driven, at each point of GRID
 
     @property
     def share_at_half(self) -> float:
         """Results that have come after half the time of the timestamp-based policy."""
         return float(np.interp(0.5, GRID, self.curve))
+
+    @property
+    def consumed_at_half(self) -> float:
+        """Buffered rows that have driven after half the time of the timestamp-based policy."""
+        return float(np.interp(0.5, GRID, self.consumed))
 
     def time_for(self, share: float) -> float:
         """When that share of the results has come."""
@@ -86,11 +96,11 @@ def timelines(driver: str, arrived: list[Batch], slices: int = SLICES) -> list[T
     return [timed_batch(operator, batch, process_time) for batch in arrived]
 
 
-def shares_at(timeline: Timeline, seconds: Floats) -> Floats:
-    """The share of a batch's results that had come by each of these times; 1 for a batch without results."""
-    if not timeline.results[-1]:
+def shares_at(timeline: Timeline, seconds: Floats, counts: list[int]) -> Floats:
+    """The share of a batch's counts (results, rows) that had come by each of these times; 1 if there are none."""
+    if not counts[-1]:
         return np.ones(len(seconds))
-    return np.interp(seconds, timeline.seconds, timeline.results) / timeline.results[-1]
+    return np.interp(seconds, timeline.seconds, counts) / counts[-1]
 
 
 @cache
@@ -100,9 +110,9 @@ def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Beha
     until = DURATION if scale != "tiny" or period == "1M" else DURATION * TINY_DURATION
     arrived = batches(streams, PERIODS[period], until)
     best: dict[str, list[Timeline]] = {}
-    for policy in order_of_turns(list(POLICIES), TURNS[scale]):
+    for policy in order_of_turns(list(RUNS), TURNS[scale]):
         with uncollected():
-            found = timelines(POLICIES[policy], arrived)
+            found = timelines(RUNS[policy][0], arrived, RUNS[policy][1])
         pairs = zip(best.get(policy, found), found, strict=True)
         best[policy] = [min(pair, key=lambda one: one.total) for pair in pairs]
     counts = {policy: [batch.results[-1] for batch in run] for policy, run in best.items()}
@@ -118,7 +128,11 @@ def _behaviours(runs: dict[str, list[Timeline]], chosen: range) -> dict[str, Beh
     weights = np.array([runs[BASE][b].results[-1] for b in chosen], np.float64) + 1e-9
     result = {}
     for policy, run in runs.items():
-        shares = [shares_at(run[b], GRID * unit) for b, unit in zip(chosen, base, strict=True)]
+        shares, consumed = (
+            [shares_at(run[b], GRID * unit, getattr(run[b], what)) for b, unit in zip(chosen, base, strict=True)]
+            for what in ("results", "drained")
+        )
         total = sum(run[b].total for b in chosen)
-        result[policy] = Behaviour(total / float(base.sum()), np.average(shares, axis=0, weights=weights))
+        curves = (np.average(curve, axis=0, weights=weights) for curve in (shares, consumed))
+        result[policy] = Behaviour(total / float(base.sum()), *curves)
     return result

@@ -10,6 +10,7 @@ from watersmeet.lab.rpj import EXPERIMENTS as RPJ
 from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
 from watersmeet.lab.ssbj import EXPERIMENTS as SSBJ
 from watersmeet.lab.ssbj_example import EXPERIMENTS as SSBJ_EXAMPLE
+from watersmeet.lab.ssbj_theorems import EXPERIMENTS as SSBJ_THEOREMS
 from watersmeet.lab.ssbj_validation import EXPERIMENTS as SSBJ_VALIDATION
 from watersmeet.lab.window_output import EXPERIMENTS as WINDOW_OUTPUT
 from watersmeet.lab.window_splits import EXPERIMENTS as WINDOW_SPLITS
@@ -26,8 +27,8 @@ PAPERS: dict[str, str] = {
 }
 
 ALL = (
-    RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_OUTPUT, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ,
-    SSBJ_VALIDATION,
+    RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_OUTPUT, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ_THEOREMS,
+    SSBJ, SSBJ_VALIDATION,
 )  # fmt: skip
 EXPERIMENTS: dict[str, Experiment] = {experiment.id: experiment for group in ALL for experiment in group}
 

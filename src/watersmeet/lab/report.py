@@ -6,9 +6,10 @@ import base64
 from html import escape
 from pathlib import Path
 
-from watersmeet.lab.experiment import CLOCKS, Experiment
+from watersmeet.lab.experiment import CLOCKS, GRADES, Experiment
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS
 from watersmeet.lab.store import Result, load, note
+from watersmeet.lab.summary import introduction
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -18,7 +19,8 @@ td, th { border: 1px solid #ddd; padding: .2rem .6rem }
 td { text-align: right } td:first-child, td:nth-child(2), th { text-align: left }
 img { max-width: 100%; margin: .5rem 0 }
 .verdict { padding: .4rem .8rem; border-left: 5px solid #999; background: #f6f6f6 }
-.agrees { border-color: #2a7d2a } .differs { border-color: #c77700 } .small { color: #666; font-size: 13px }
+.agrees { border-color: #2a7d2a } .partly { border-color: #b8a800 } .differs { border-color: #c77700 }
+.small { color: #666; font-size: 13px }
 nav td { text-align: left }
 """
 
@@ -61,8 +63,8 @@ def _page(done: dict[str, Result], folder: Path) -> str:
         "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>",
         f"<title>Watersmeet lab</title><style>{STYLE}</style><h1>Watersmeet lab</h1>",
         "<p>Every experiment of five papers, run on the operators that Spark runs. Each verdict is computed from "
-        "the data by "
-        "the rule shown with it.</p>",
+        "the data by the rule shown with it.</p>",
+        f"<ul>{''.join(f'<li><b>{grade}</b>: {text}</li>' for grade, text in GRADES.items())}</ul>",
         _overview(done),
     ]
     for group, citation in PAPERS.items():
@@ -76,10 +78,10 @@ def _page(done: dict[str, Result], folder: Path) -> str:
 def _overview(done: dict[str, Result]) -> str:
     rows = "".join(
         f"<tr><td><a href='#{id_}'>{id_}</a></td><td>{escape(result.experiment.title)}</td>"
-        f"<td>{result.verdict.outcome}</td></tr>"
+        f"<td>{result.verdict.outcome}</td><td>{escape(result.verdict.figure)}</td></tr>"
         for id_, result in done.items()
     )
-    return f"<nav><table><tr><th>experiment</th><th>what</th><th>verdict</th></tr>{rows}</table></nav>"
+    return f"<nav><table><tr><th>experiment</th><th>what</th><th>verdict</th><th>figure</th></tr>{rows}</table></nav>"
 
 
 def _section(result: Result, folder: Path) -> str:
@@ -97,9 +99,10 @@ def _section(result: Result, folder: Path) -> str:
     return (
         f"<section><h3 id='{experiment.id}'>{experiment.id}: {escape(experiment.title)}</h3>"
         f"<p><b>Claim.</b> {escape(experiment.claim)}</p>{figure}"
-        f"<p class='verdict {verdict.outcome.split()[0]}'><b>{verdict.outcome}</b>: {escape(verdict.why)}<br>"
+        f"<p class='verdict {verdict.outcome.split()[0]}'><b>{verdict.outcome}</b>: {escape(verdict.figure)}.<br>"
+        f"{escape(verdict.why)}<br>"
         f"<span class='small'>Rule: {escape(experiment.rule)}</span></p>"
-        f"<p><b>What to take from it.</b> {escape(experiment.takeaway)}</p>"
+        f"<p><b>What to take from it.</b> {escape(_lesson(result))}</p>"
         + (f"<details><summary>numbers</summary><table>{head}{table}</table></details>" if table else "")
         + f"<p class='small'>Scale {result.scale}; {escape(CLOCKS[experiment.clock])}.</p>"
         + (f"<ul class='small'>{notes}</ul>" if notes else "")
@@ -107,24 +110,26 @@ def _section(result: Result, folder: Path) -> str:
     )
 
 
+def _lesson(result: Result) -> str:
+    return result.experiment.lesson(result.findings.numbers) if result.findings else ""
+
+
 def _markdown(done: dict[str, Result], folder: Path) -> str:
-    outcomes = [result.verdict.outcome for result in done.values()]
     lines = [
-        "# The lab",
+        *introduction(list(done.values())),
         "",
-        "Experiments of five papers, run on the operators that Spark runs; `make lab` refreshes this folder. Each",
-        "verdict is computed from the data by a rule that stands beside the claim in the code, and says what was found",
-        "to cause a difference, or that it is open. Kept here: verdicts, data (JSON) and figures (PNG). The same",
-        "command also writes the figures as SVG and one self-contained page, `index.html`. Values that only",
-        "experiments compare are in [options](options.md).",
+        "## Every experiment",
         "",
-        ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))) + ".",
+        *(f"- **{grade}**: {text}" for grade, text in GRADES.items()),
         "",
-        "| experiment | what | verdict |",
-        "|---|---|---|",
+        "The figure is the number that decides, with what the paper prints for it.",
+        "",
+        "| experiment | what | verdict | figure |",
+        "|---|---|---|---|",
     ]
     lines += [
-        f"| [{id_}](#{_anchor(result.experiment)}) | {result.experiment.title} | {result.verdict.outcome} |"
+        f"| [{id_}](#{_anchor(result.experiment)}) | {result.experiment.title} | {result.verdict.outcome} | "
+        f"{_cell(result.verdict.figure)} |"
         for id_, result in done.items()
     ]
     for group, citation in PAPERS.items():
@@ -134,6 +139,11 @@ def _markdown(done: dict[str, Result], folder: Path) -> str:
         for result in mine:
             lines += ["", *_markdown_section(result, folder)]
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text within a table of Markdown."""
+    return text.replace("|", "\\|")
 
 
 def _anchor(experiment: Experiment) -> str:
@@ -148,16 +158,21 @@ def _markdown_section(result: Result, folder: Path) -> list[str]:
         "",
         f"{experiment.title}. {experiment.claim}",
         "",
-        f"**{verdict.outcome}**: {verdict.why}",
+        f"**{verdict.outcome}**: {verdict.figure}.",
+        "",
+        verdict.why,
         "",
         f"Rule: {experiment.rule}",
         "",
-        f"What to take from it: {experiment.takeaway}",
-        "",
-        f"Scale {result.scale}; {CLOCKS[experiment.clock]}.",
     ]
+    if result.findings is not None:
+        lines += [
+            f"What to take from it: {_lesson(result)}",
+            "",
+            f"Scale {result.scale}; {CLOCKS[experiment.clock]}.",
+        ]
     notes = result.findings.notes if result.findings else []
     lines += ["", *(f"- {note}" for note in notes)] if notes else []
-    if (folder / f"{experiment.id}.png").exists():
+    if result.findings is not None and (folder / f"{experiment.id}.png").exists():
         lines += ["", f"![{experiment.title}]({experiment.id}.png)"]
     return lines

@@ -1,11 +1,13 @@
 """A progressive join on a virtual clock: rows arrive when the script says, pages and rows take their fixed time.
 
     rows that have arrived by now -> one batch -> the clock moves by what the batch cost
-    both inputs silent for 25 ms  -> tasks of the reactive stage until a row comes; a task that was started is finished
+    both inputs silent for 25 ms  -> tasks of the reactive stage until a row comes; a task that was started is finished,
+                                     a dd-task with all its merging passes, HMJ's stage with all its buckets
     all rows processed            -> clean-up, results noted page by page
 
 Costs are those of section 5.3: a scan of x runs and y pages takes x c_ran + (y - x) c_seq, a merge c_ran for every page
-read and written. A flush writes a run per bucket. An arriving row touches a fifth of the opposite bucket in memory.
+read and written. XJoin pays for its scan of the largest bucket also where nothing new is in it. A flush writes a run
+per bucket. An arriving row touches a fifth of the opposite bucket in memory.
 Pages are counted from rows: at a fraction of the paper's size the operator's pages, which cannot shrink as far, are
 mostly empty, and counting those would make the many small runs of an optimal flush dearer than they are in the paper.
 """
@@ -22,11 +24,11 @@ from watersmeet.columns.arrow import Hashes
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance
 from watersmeet.lab.experiment import Progress
-from watersmeet.lab.workloads import PARTITIONS, Ints
+from watersmeet.lab.workloads import PARTITIONS, Ints, suspension_share
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.options import ProgressiveOptions
-from watersmeet.progressive.units import Unit
+from watersmeet.progressive.xjoin import largest
 from watersmeet.state.buckets import Buckets
 from watersmeet.state.space import MemorySpace
 
@@ -46,7 +48,12 @@ class Size:
 
     fraction: float
     batch_rows: int
-    every: int = 1  # of so many suspensions one is used
+
+    @property
+    def every(self) -> int:
+        """Of so many suspensions one is used. The rule, which looks at no result: all of them, unless they are more
+        than one for every two rows of ours, because between two of them something must have come."""
+        return max(1, round(PAPER_ROWS * suspension_share() / (self.rows / 2)))
 
     @property
     def stands_for(self) -> int:
@@ -130,7 +137,7 @@ class Simulation:
     """One join under one policy."""
 
     def __init__(self, size: Size, policy: str, arrivals: pa.Table, *, flush: str | None = None) -> None:
-        self.size = size
+        self.size, self.policy = size, policy
         settings: dict[str, Any] = {
             "policy": policy,
             "flush": flush,
@@ -139,7 +146,8 @@ class Simulation:
             "page_rows": size.page_rows,
             "distinct_keys": size.domain,
             "idle_after": 0,  # the script says when the inputs are silent
-            "idle_pages": 1,  # one task, and one merging operation of it, at a time
+            "idle_pages": 1,  # one task at a time ...
+            "whole_tasks": True,  # ... and all of it
             "combine_runs": 0,  # the papers merge runs in silences alone
         }
         options = ProgressiveOptions(**settings)
@@ -172,8 +180,7 @@ class Simulation:
                 place = stop
             else:
                 self.now = until
-                while self.now < ends[silence] and self._task():
-                    pass
+                self._reactive_stage(float(ends[silence]))
                 self.now = max(self.now, float(ends[silence]))
             progress(place, count)
         self._clean_up()
@@ -186,6 +193,14 @@ class Simulation:
         touched = sum(tables[name].num_rows * (held[1 - index] + 1) for index, name in enumerate(NAMES))
         self._advance(Batch(self.number, int(self.now), tables), touched * C_ROW)
 
+    def _reactive_stage(self, end: float) -> None:
+        """Tasks until rows come again at `end`. HMJ returns only when all its buckets are merged (section 2.2)."""
+        while (self.policy == "hmj" or self.now < end) and self._task():
+            pass
+        if self.policy == "xjoin" and self.now < end:  # the largest bucket again, in which nothing is new
+            index, bucket = largest(np.stack([store.bucket_rows for store in self.operator.sides]))
+            self._spend([self._scan(1 - index, bucket)], 0.0)
+
     def _task(self) -> bool:
         """One task of the reactive stage; false if there is none worth starting."""
         before = self.now
@@ -193,45 +208,40 @@ class Simulation:
         return self.now > before
 
     def _advance(self, batch: Batch, cpu: float) -> None:
-        units = [list(kept) for kept in self.operator.units.units]
+        tasks = self.operator.tasks
+        rows, runs = tasks.merged_rows, tasks.merged_runs
         results = sum(table.num_rows for table in advance(self.operator, batch))
-        works = [work for event in self.operator.metrics.events if (work := self._work_of(event, units)) is not None]
-        cpu += results * C_ROW
-        spent = cpu + sum(work.cost(C_RAN) for work in works)
+        works = [work for event in self.operator.metrics.events if (work := self._work_of(event)) is not None]
+        if tasks.merged_runs > runs:  # a merge seeks for every page
+            works.append(self._disk_work(tasks.merged_rows - rows, runs=tasks.merged_runs - runs))
         self.number += 1
+        self._spend(works, cpu + results * C_ROW)
+        self._note(self.now, self.curve.results[-1] + results)
+
+    def _spend(self, works: list[DiskWork], cpu: float) -> None:
+        """The clock moves by what was done."""
+        spent = cpu + sum(work.cost(C_RAN) for work in works)
         self.now += spent
         self.work += spent
         self.flat_work += cpu + sum(work.cost(C_SEQ) for work in works)
-        self._note(self.now, self.curve.results[-1] + results)
 
     def _note(self, now: float, results: int, more: float = 0.0, flat: float = 0.0) -> None:
         self.curve.add(now / 1e6, results, (self.work + more) / 1e6, (self.flat_work + flat) / 1e6)
 
-    def _work_of(self, event: dict[str, Any], units: list[list[Unit]]) -> DiskWork | None:
-        """What a flush or task read and wrote; `units` are the runs on disk before it, per bucket."""
+    def _work_of(self, event: dict[str, Any]) -> DiskWork | None:
+        """What a flush or an md-task wrote or read."""
         match event["kind"]:
             case "flush":
                 return self._disk_work(event["rows"], runs=1, seeks=1)
             case "md_task" if event["pages"]:
-                bucket = event["bucket"]
-                other = 1 - NAMES.index(event["input"])
-                runs = sum(unit[other] is not None for unit in units[bucket])
-                return self._disk_work(int(self.operator.units.counts[other, bucket]), runs=runs, seeks=runs)
-            case "dd_task":
-                return self._merged(event["bucket"], units[event["bucket"]])
+                return self._scan(1 - NAMES.index(event["input"]), event["bucket"])
         return None
 
-    def _merged(self, bucket: int, before: list[Unit]) -> DiskWork:
-        """The last merging operation: rows that it read, and wrote unless their side was one run already."""
-        units, rows, runs = self.operator.units, 0, 0
-        *others, whole = units.units[bucket]
-        for side in (0, 1):
-            parts = sum(unit[side] is not None for unit in before if unit not in others)
-            if (serial := whole[side]) is not None:
-                written = parts > 1
-                rows += units.segment(side, serial, bucket).rows * (1 + written)
-                runs += parts + written
-        return self._disk_work(rows, runs=runs)
+    def _scan(self, index: int, bucket: int) -> DiskWork:
+        """All runs that an input has of a bucket on disk, one after the other."""
+        units = self.operator.units
+        runs = sum(unit[index] is not None for unit in units.units[bucket])
+        return self._disk_work(int(units.counts[index, bucket]), runs=runs, seeks=runs)
 
     def _disk_work(self, rows: float, *, runs: int, seeks: int | None = None) -> DiskWork:
         """Pages of the paper's that hold as many rows; the last page of a run is half full on average."""

@@ -17,34 +17,40 @@ from watersmeet.semistream.master_writer import write_version
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.space import MemorySpace
 
-# Suppliers and waiting requests per part. A hundred times the figure's: the operator discounts what may be luck,
-# and three requests may be.
-TIMES = 100
+# Suppliers and waiting requests per part, as in the figure. The inequality is the printed one: the operator's own
+# discounts what may be luck, and three requests may be.
 SUPPLIERS, REQUESTS = {10: 4, 30: 2}, 3
 CHUNKS, CYCLES = 4, 6
 MASTER = InputSpec("master", (pa.int64(),), (pa.binary(),))
 STREAM = InputSpec("stream", (pa.int64(),), (pa.binary(),))
 
 
+# Rows of one size on both sides: a waiting row has a few bytes of its own, which a master row gets as filling.
+FILLING = {"stream": 400, "master": 420}
+
+
 def _rows(spec: InputSpec, keys: list[int]) -> pa.Table:
     column = pa.array(keys, pa.int64())
-    filling = pa.array([b"x" * 400] * len(keys), pa.binary())  # rows of one size on both sides
+    filling = pa.array([b"x" * FILLING[spec.name]] * len(keys), pa.binary())
     return pa.Table.from_arrays([pa.array(hash_keys([column])), column, filling], schema=spec.schema)
 
 
 def cached_rows(part: int, folder: str) -> float:
     """Master rows of a part in the cache after some cycles."""
-    keys = [part] * (SUPPLIERS[part] * TIMES) + list(range(1000, 1000 + 400))
+    keys = [part] * SUPPLIERS[part] + list(range(1000, 1000 + 36))
     table = _rows(MASTER, [keys[i] for i in np.random.default_rng(0).permutation(len(keys))])
     about = Description("in-process", ["k"], ["filling"], encode_schema(MASTER.schema), 1, "in-process")
     write_version(folder, about, [table], chunk_rows=-(-len(keys) // CHUNKS), layout="arrival")
     output = (OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),)
-    tuning = {"path": folder, "memory": 1 << 40, "max_delay": CHUNKS, "idle_chunks": 0}
+    tuning = {
+        "path": folder, "memory": 1 << 40, "max_delay": CHUNKS, "idle_chunks": 0, "bare_inequality": True,
+    }  # fmt: skip
     operator = build(
         JoinPlan("semi_stream", (STREAM,), output, {"master": "in-process", "policy": "ssbj"}, tuning), MemorySpace()
     )
     for number in range(CHUNKS * CYCLES):
-        rows = _rows(STREAM, [part] * (REQUESTS * TIMES // CHUNKS))
+        # Three requests in a cycle of four steps.
+        rows = _rows(STREAM, [part] if number % CHUNKS < REQUESTS else [])
         for _ in advance(operator, Batch(number, rows={"stream": rows})):
             pass
     assert isinstance(operator, SemiStreamJoin)
@@ -57,9 +63,14 @@ def fig3(scale: Scale, progress: Progress) -> Findings:
     values = {}
     for part in SUPPLIERS:
         with tempfile.TemporaryDirectory() as folder:
-            values[f"partID {part}"] = cached_rows(part, f"{folder}/master") / TIMES
+            values[f"partID {part}"] = cached_rows(part, f"{folder}/master")
     return Findings(
-        [], {"master rows in the cache": values}, [f"counts are {TIMES} times the figure's, and divided again"]
+        [],
+        {"master rows in the cache": values},
+        [
+            "the bare inequality of Theorem 2, without a price of an entry or a discount for chance (an option of the "
+            "lab)"
+        ],
     )
 
 
@@ -83,6 +94,11 @@ EXPERIMENTS = [
         clock="exact",
         run=fig3,
         judge=judge,
+        figure=lambda numbers: (
+            "rows in the cache: "
+            + ", ".join(f"{rows:g} of {part}" for part, rows in numbers["master rows in the cache"].items())
+        ),
+        printed="0 of partID 10, 2 of partID 30",
         paper={"master rows in the cache": {"partID 10": 0.0, "partID 30": 2.0}},
     ),
 ]

@@ -1,8 +1,9 @@
 """The semi-stream join in process, one chunk of the master table per step: memory, cache share and service rate.
 
-A run feeds a constant number of stream rows per step with room for all of them, and measures the memory it settles at
-(waiting rows and cache, in the bytes they really take). The service rate at a memory is read off several such runs. A
-step takes the time of a disk of the paper's day: a seek, and the chunk at 100 MB/s; stream rows cost CPU time.
+A run feeds a constant number of stream rows per step with room for all of them, and measures the memory it settles at:
+waiting rows and cache, in the bytes they really take, and the disk buffer (Eq. 1). The service rate at a memory is read
+off between two such runs, never beyond them. A step takes the time of a disk of the paper's day: a seek, and the chunk
+at 100 MB/s; stream rows cost CPU time at fixed prices, or as measured.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from time import process_time
 from typing import Literal
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from watersmeet.columns.arrow import hash_keys, sort_by_hash
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import NotReproducibleError, Scale
 from watersmeet.lab.workloads import Ints, master_keys, weather_keys, zipf_keys
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -42,12 +44,14 @@ WIDTHS: dict[Kind, tuple[int, int]] = {
 }  # fmt: skip
 SEEK, READ_BYTE, HIT, WAIT = 5e-3, 1e-8, 3e-7, 6e-7  # seconds
 SIZES: dict[Scale, tuple[int, int, int]] = {  # master rows, chunks, cycles
-    "tiny": (2000, 4, 3),
-    "small": (120_000, 16, 6),
-    "paper": (1_000_000, 40, 8),
+    "tiny": (2000, 20, 3),
+    "small": (120_000, 150, 4),
+    "paper": (20_000_000, 200, 4),
 }
-TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "2"}  # 150,000 customers per unit
-RATE_DIVISORS = (1000, 200, 60, 25)  # stream rows per step are the master rows over these
+TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "10"}  # 150,000 customers per unit
+# Stream rows per cycle are the master rows over these, as far as the memory stays below `MOST` of |R|.
+RATE_DIVISORS = (300, 100, 30, 10, 4, 1.5, 0.6, 0.25, 0.1, 0.04)
+MOST = 0.105
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,19 @@ class Steady:
     rate: int  # rows per step
     memory: float
     hit_share: float
-    step_seconds: float  # virtual
+    disk_seconds: float  # of a step, virtual
+    row_seconds: float  # of a step's rows, at fixed prices
+    cpu_seconds: float  # of a step, measured
 
     @property
     def service_rate(self) -> float:
         """Rows per second."""
-        return self.rate / self.step_seconds
+        return self.rate / (self.disk_seconds + self.row_seconds)
+
+    @property
+    def measured_rate(self) -> float:
+        """Rows per second, with the processor time that the steps really took."""
+        return self.rate / (self.disk_seconds + self.cpu_seconds)
 
 
 @cache
@@ -153,7 +164,14 @@ class Cycle:
 
 
 def last_cycle(
-    table: Table, policy: str, rate: int, scale: Scale, *, skew: float = 1.0, switching_factor: float = 1.0
+    table: Table,
+    policy: str,
+    rate: int,
+    scale: Scale,
+    *,
+    skew: float = 1.0,
+    switching_factor: float = 1.0,
+    bare: bool = False,
 ) -> Cycle:
     """Run some cycles; what counts is the last one."""
     output = (OutputColumn(pa.field("number", pa.int64()), "master", "_p0"),)
@@ -164,6 +182,7 @@ def last_cycle(
         "max_delay": table.chunks,
         "idle_chunks": 0,
         "switching_factor": switching_factor,
+        "bare_inequality": bare,
     }
     plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "in-process", "policy": policy}, tuning)
     operator = build(plan, MemorySpace())
@@ -179,7 +198,7 @@ def last_cycle(
         if number >= steps - table.chunks:
             spent.append(process_time() - begun)
             counters = operator.metrics.counters
-            memory.append(counters["memory_bytes"])
+            memory.append(counters["memory_bytes"] + table.nbytes / table.chunks)  # with the disk buffer
             hits.append(counters.get("hit_share", 0.0))
             reads += counters.get("chunks_read", 0.0)
     return Cycle(float(np.mean(memory)), float(np.mean(hits)), reads, spent)
@@ -187,26 +206,46 @@ def last_cycle(
 
 @cache
 def steady(
-    table: Table, policy: str, rate: int, scale: Scale, *, skew: float = 1.0, switching_factor: float = 1.0
+    table: Table,
+    policy: str,
+    rate: int,
+    scale: Scale,
+    *,
+    skew: float = 1.0,
+    switching_factor: float = 1.0,
+    bare: bool = False,
 ) -> Steady:
     """What a run settles at, on the virtual clock."""
-    cycle = last_cycle(table, policy, rate, scale, skew=skew, switching_factor=switching_factor)
+    key = ("ssbj", table, policy, rate, scale, skew, switching_factor, bare)
+    make = partial(_steady, table, policy, rate, scale, skew, switching_factor, bare)
+    return Steady(**parts.part(lambda: asdict(make()), *key))
+
+
+def _steady(
+    table: Table, policy: str, rate: int, scale: Scale, skew: float, switching_factor: float, bare: bool
+) -> Steady:
+    cycle = last_cycle(table, policy, rate, scale, skew=skew, switching_factor=switching_factor, bare=bare)
     hit, per_step = cycle.hit_share, cycle.reads / table.chunks
-    step = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE) + rate * (hit * HIT + (1 - hit) * WAIT)
-    return Steady(rate, cycle.memory, hit, step)
+    disk = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE)
+    rows = rate * (hit * HIT + (1 - hit) * WAIT)
+    return Steady(rate, cycle.memory, hit, disk, rows, float(np.mean(cycle.cpu_seconds)))
 
 
 def points(table: Table, policy: str, scale: Scale, **settings: float) -> list[Steady]:
     """Runs at several rates, slowest first."""
-    divisors = RATE_DIVISORS[1:3] if scale == "tiny" else RATE_DIVISORS
-    return [steady(table, policy, max(2, table.rows // divisor), scale, **settings) for divisor in divisors]
+    found: list[Steady] = []
+    for divisor in RATE_DIVISORS[::2] if scale == "tiny" else RATE_DIVISORS:
+        if not found or found[-1].memory < MOST * table.nbytes:
+            rate = max(1, round(table.rows / table.chunks / divisor))
+            found.append(steady(table, policy, rate, scale, **settings))
+    return found
 
 
-def at_memory(found: list[Steady], memory: float, value: str = "service_rate") -> float:
-    """The service rate (or another value) at a memory, between or beyond the runs, on logarithmic scales."""
-    memories = np.log([max(point.memory, 1.0) for point in found])
+def at_memory(found: list[Steady], memory: float, value: str = "service_rate") -> float | None:
+    """The service rate (or another value) at a memory, between two runs, on logarithmic scales; none beyond them."""
+    memories = np.log([point.memory for point in found])
     values = np.log([max(float(getattr(point, value)), 1e-9) for point in found])
-    at = int(np.clip(np.searchsorted(memories, np.log(memory)), 1, len(found) - 1))
-    run = memories[at] - memories[at - 1]
-    slope = (values[at] - values[at - 1]) / run if abs(run) > 1e-9 else 0.0
-    return float(np.exp(values[at] + slope * (np.log(memory) - memories[at])))
+    order = np.argsort(memories, kind="stable")
+    if not memories[order[0]] <= np.log(memory) <= memories[order[-1]]:
+        return None
+    return float(np.exp(np.interp(np.log(memory), memories[order], values[order])))

@@ -16,6 +16,9 @@ from watersmeet.lab.figures import draw
 
 VERDICTS = "verdicts.json"
 DIGITS = 6
+# Changes when runs or rules do, so that what was kept is not judged by rules that it was not made for.
+EDITION = 2
+OUTDATED = Verdict("outdated", "Runs or rules have changed since this was run: run it again.")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def keep(result: Result, folder: Path) -> None:
     data = {
         "experiment": result.experiment.id,
         "scale": result.scale,
+        "edition": EDITION,
         "verdict": vars(result.verdict),
         "findings": result.findings.as_dict() if result.findings else None,
     }
@@ -69,14 +73,15 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     if not path.exists():
         return None
     data = json.loads(path.read_text())
-    if data["findings"] is None:
+    findings = None if data["findings"] is None else Findings.from_dict(data["findings"])
+    if data.get("edition") != EDITION:
+        return Result(experiment, data["scale"], OUTDATED, None)
+    if findings is None:
         return Result(experiment, data["scale"], Verdict(**data["verdict"]), None)
-    findings = Findings.from_dict(data["findings"])
     try:
-        verdict = experiment.verdict(findings.numbers)
-    except (LookupError, ValueError, StopIteration):  # kept by an older version, with other numbers: its verdict stands
-        verdict = Verdict(**data["verdict"])
-    return Result(experiment, data["scale"], verdict, findings)
+        return Result(experiment, data["scale"], experiment.verdict(findings.numbers), findings)
+    except (LookupError, ValueError, StopIteration):  # other numbers than the rule reads
+        return Result(experiment, data["scale"], OUTDATED, None)
 
 
 def verdicts(folder: Path) -> dict[str, dict[str, Any]]:

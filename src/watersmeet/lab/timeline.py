@@ -7,7 +7,7 @@ of them came. The steps behind them are the batch's `driver` events in the metri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -17,10 +17,12 @@ from watersmeet.join.operator import Batch, Operator, advance
 
 @dataclass(frozen=True)
 class Timeline:
-    """After `seconds[i]` of a batch, `results[i]` results had come; the first entry is (0, 0), the last the end."""
+    """After `seconds[i]` of a batch, `results[i]` results had come and `drained[i]` of its rows had driven; the first
+    entry is zero, the last the end."""
 
     seconds: list[float]
     results: list[int]
+    drained: list[int] = field(default_factory=list)
 
     @property
     def total(self) -> float:
@@ -40,11 +42,15 @@ class Timeline:
 
 def timed_batch(operator: Operator, batch: Batch, clock: Callable[[], float] = perf_counter) -> Timeline:
     """Take one batch and note when its results come."""
-    timeline = Timeline([0.0], [0])
+    timeline, noted = Timeline([0.0], [0]), [0]
     start = clock()
     for table in advance(operator, batch):
         timeline.seconds.append(clock() - start)
         timeline.results.append(timeline.results[-1] + table.num_rows)
+        noted.append(len(operator.metrics.events))
     timeline.seconds.append(clock() - start)
     timeline.results.append(timeline.results[-1])
+    events = operator.metrics.events
+    rows = np.cumsum([0, *(event["rows"] if event["kind"] == "driver" else 0 for event in events)])
+    timeline.drained.extend(int(rows[min(at, len(events))]) for at in (*noted, len(events)))
     return timeline

@@ -55,6 +55,7 @@ def fig7(scale: Scale, progress: Progress) -> Findings:
     numbers = {
         "rate of B that fills the machine (rows/s)": {n: float(np.interp(1.0, loads[n], rates)) for n in SERVED},
         "highest output (results/s)": {name: max(curves[name]) for name in SERVED},
+        f"output at {rates[-1]:g} rows/s over the highest": {n: curves[n][-1] / max(curves[n]) for n in SERVED},
     }
     series = {n: Series(rates, c) for n, c in curves.items()}
     series["Eq. 9, full joins"] = Series(rates, [output_rate(*streams(rate, 10)) for rate in rates])
@@ -80,23 +81,24 @@ def served(batches: Sequence[BatchSeen], algorithms: str, capacity: float, warm_
 
 
 def judge_fig7(numbers: Numbers) -> list[Check]:
-    """HNJ keeps up at least 1.3 times as far as HHJ and peaks 1.3 times as high; the one-way joins likewise."""
+    """What the paper prints, within 15 %: not HHJ's point, which sets the machine's speed, but all that follows."""
     point = numbers["rate of B that fills the machine (rows/s)"]
     peak = numbers["highest output (results/s)"]
-    return [
-        Check(100 <= point["HHJ"] <= 120, f"HHJ keeps up to {point['HHJ']:.0f} rows/s of B"),
-        Check(140 <= point["HNJ"] <= 200, f"HNJ to {point['HNJ']:.0f}"),
-        Check(
-            point["HNJ"] >= 1.3 * point["HHJ"],
-            f"HNJ keeps up {point['HNJ'] / point['HHJ']:.2f} times as far as HHJ",
-        ),
-        Check(point["HHJ"] <= point["HJ"] <= 1.3 * point["HHJ"], f"one-way HJ keeps up to {point['HJ']:.0f} rows/s"),
-        Check(point["NLJ"] >= 1.3 * point["HJ"], f"one-way NLJ to {point['NLJ']:.0f}"),
-        Check(
-            peak["HNJ"] >= 1.3 * peak["HHJ"],
-            f"HNJ's peak of {peak['HNJ']:.0f} results/s is {peak['HNJ'] / peak['HHJ']:.2f} times HHJ's",
-        ),
+    late = next(values for setting, values in numbers.items() if setting.startswith("output at"))
+    checks = [
+        Check(abs(point[name] - printed) <= 0.15 * printed, f"{name} keeps up to {point[name]:.0f} rows/s of B")
+        for name, printed in (("HJ", 120.0), ("HNJ", 190.0))
     ]
+    ratio, printed = peak["HNJ"] / peak["HHJ"], PEAKS["HNJ"] / PEAKS["HHJ"]
+    text = f"HNJ's peak is {ratio:.2f} times HHJ's, printed {printed:.2f}"
+    checks.append(Check(abs(ratio - printed) <= 0.15 * printed, text))
+    for name in ("HJ", "HHJ"):
+        checks.append(Check(late[name] <= 0.9, f"far beyond its point {name} gives {late[name]:.2f} of its peak"))
+    checks.append(Check(late["HNJ"] >= late["HHJ"], f"HNJ gives {late['HNJ']:.2f} of its peak, HHJ {late['HHJ']:.2f}"))
+    return checks
+
+
+PEAKS = {"HHJ": 11844.0, "HNJ": 18939.0}
 
 
 EXPERIMENTS = [
@@ -105,16 +107,25 @@ EXPERIMENTS = [
         title="Fig. 7: output rates and thrashing points, one-way and full joins",
         claim="HHJ thrashes at 110 rows/s of B and one-way HJ at 120, HNJ only at 190; so HNJ gives up to 18,939 "
         "results/s in place of 11,844.",
-        rule="On a machine that HHJ fills at 110 rows/s: HHJ keeps up to 100 to 120, one-way HJ as far or up to 1.3 "
-        "times as far, HNJ to 140 to 200 and at least 1.3 times as far as HHJ, one-way NLJ 1.3 times as far as HJ; "
-        "HNJ's highest output is at least 1.3 times HHJ's.",
+        rule="On a machine that HHJ fills at 110 rows/s, within 15 %: one-way HJ keeps up to 120, HNJ to 190, and "
+        "HNJ's "
+        "peak is 1.60 times HHJ's. At the highest rate both hash joins have fallen to 0.9 of their peaks or less, and "
+        "HNJ "
+        "has fallen less than HHJ.",
         takeaway="The cheaper algorithm shows only under load: it moves the point from which rows must be shed.",
         clock="virtual",
         run=fig7,
         judge=judge_fig7,
+        figure=lambda numbers: (
+            f"HNJ keeps up to {numbers['rate of B that fills the machine (rows/s)']['HNJ']:.0f} rows/s of B"
+        ),
+        printed="190 rows/s by its output, 160 to 170 by its CPU time",
+        reason="By Eq. 2 and 3 HNJ fills the machine at the same rate as in the paper's own CPU times (160 to 170); "
+        "the "
+        "190 are, as the paper says, an effect of its stream feeder.",
         paper={
             "rate of B that fills the machine (rows/s)": {"HJ": 120.0, "HHJ": 110.0, "HNJ": "160 to 190"},
-            "highest output (results/s)": {"HHJ": 11844.0, "HNJ": 18939.0},
+            "highest output (results/s)": {"HHJ": 11844.0, "HNJ": 18939.0},  # PEAKS
         },
     ),
 ]

@@ -52,6 +52,12 @@ def zipf_gaps(count: int, rng: Rng, exponent: float = 1.07, longest: int = 30) -
     return rng.choice(np.arange(1, longest + 1), count, p=weights / weights.sum()).astype(np.int64)
 
 
+def suspension_share(after: int = 25, exponent: float = 1.07, longest: int = 30) -> float:
+    """The share of the gaps of `zipf_gaps` that are longer than `after` milliseconds."""
+    weights = 1.0 / np.arange(1, longest + 1) ** exponent
+    return float(weights[after:].sum() / weights.sum())
+
+
 @lru_cache(maxsize=1)
 def _gaps(count: int, seed: int) -> Ints:
     """The paper's gaps, from a stream of random numbers of their own."""
@@ -125,11 +131,12 @@ def sinusoidal(count: int, rng: Rng) -> Floats:
 
 
 def b_model(bias: float, levels: int = 10) -> Arrivals:
-    """Bursts: of every stretch's rows `bias` fall into one half of it, again and again, the half drawn by chance."""
+    """Bursts: of all rows `bias` fall into the first half of the time, and of every stretch's rows into one half of it,
+    again and again, which of them drawn by chance. (The paper: with 20 %-80 % the initial part is sparse.)"""
 
     def arrivals(count: int, rng: Rng) -> Floats:
-        shares = np.ones(1)
-        for _ in range(levels):
+        shares = np.array([bias, 1 - bias])
+        for _ in range(levels - 1):
             side = np.where(rng.random(len(shares)) < 0.5, bias, 1 - bias)
             shares = np.stack([shares * side, shares * (1 - side)], axis=1).ravel()
         stretch = rng.choice(len(shares), count, p=shares / shares.sum())

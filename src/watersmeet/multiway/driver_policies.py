@@ -10,6 +10,7 @@ is found exactly once, by the last of its rows to be drained.
     consumption_rate   smallest sigma_Sj first, whole buffers     Fig. 3
     output_size        largest outBuffer_j first, whole buffers   Fig. 4 and Eq. 1
     output_rate        largest outBuffer_j / |buffer_j| first, whole buffers
+    fixed_order, reversed_output_size: controls of experiments, the first input first and the opposite of output_size
 """
 
 from __future__ import annotations
@@ -91,6 +92,22 @@ class OutputSize(DriverPolicy):
         return np.array(situation.waiting, np.float64) * _results_per_row(situation)
 
 
+class ReversedOutputSize(OutputSize):
+    """The buffer that is expected to give the fewest results."""
+
+    largest = False
+
+
+class FixedOrder(DriverPolicy):
+    """Always the same order."""
+
+    largest = False
+
+    def scores(self, situation: Situation) -> Scores:
+        """The place of each input."""
+        return np.arange(len(situation.queues), dtype=np.float64)
+
+
 class OutputRate(DriverPolicy):
     """The buffer that is expected to give the most results per row."""
 
@@ -112,6 +129,8 @@ POLICIES: dict[str, type[DriverPolicy]] = {
     "consumption_rate": ConsumptionRate,
     "output_size": OutputSize,
     "output_rate": OutputRate,
+    "fixed_order": FixedOrder,
+    "reversed_output_size": ReversedOutputSize,
 }
 
 

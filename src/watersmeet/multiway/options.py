@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,6 +17,10 @@ from watersmeet.state.space import PAGE_ROWS
 MIN_INPUTS, MAX_INPUTS = 2, 16
 
 DriverName = Literal["timestamp", "round_robin", "consumption_rate", "output_size", "output_rate"]
+# The others are controls of experiments: what a policy must beat if the choice of the driver is what counts.
+Driver = Literal[
+    "timestamp", "round_robin", "consumption_rate", "output_size", "output_rate", "fixed_order", "reversed_output_size"
+]
 
 
 def _as_list(value: object) -> object:
@@ -38,8 +42,9 @@ class MultiwayOptions(Options):
         {"driver", "late", "slices", "max_results", "memory", "idle_pages", "page_rows"}
     )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time"})
+    LAB: ClassVar[Mapping[str, frozenset[str]]] = {"driver": frozenset({"fixed_order", "reversed_output_size"})}
 
-    driver: DriverName = Field(
+    driver: Driver = Field(
         "output_size",
         description="Which input's buffer is drained next. Never changes the answer.",
     )

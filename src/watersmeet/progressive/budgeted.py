@@ -347,7 +347,9 @@ class BudgetedJoin(BinaryJoin):
         if task.input is not None:
             results = self.tasks.md(task.input, task.bucket, self.batch)
         else:
-            results = self.tasks.dd(task.bucket, self.options.fan_in, max_pages)
+            results = self.tasks.dd(
+                task.bucket, self.options.fan_in, NO_LIMIT if self.options.whole_tasks else max_pages
+            )
         for table in results:
             found += table.num_rows
             yield table

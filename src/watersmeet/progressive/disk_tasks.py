@@ -1,6 +1,7 @@
 """The work on rows that were flushed: md-tasks (5.1), dd-tasks (5.2), the clean-up, and keeping runs few.
 
-All of it reads pages, never whole runs. A task's results are output tables; `pages` counts what was read and written.
+All of it reads pages, never whole runs. A task's results are output tables; `pages` counts what was read and written,
+`merged_rows` and `merged_runs` what merging operations read and wrote.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class DiskTasks:
     expected: ExpectedResults
     page_rows: int
     pages: int = 0
+    merged_rows: int = 0
+    merged_runs: int = 0
 
     def md(self, index: int, bucket: int, batch: int) -> Iterator[pa.Table]:
         """R_index mem[bucket] joined with the other input's R disk[bucket] (Fig. 5).
@@ -146,6 +149,9 @@ class DiskTasks:
         for index in (0, 1):
             parts = [serial for unit in units if (serial := unit[index]) is not None]
             run = self._finish(index, writers, parts)
+            rows = sum(self.units.segment(index, serial, bucket).rows for serial in parts)
+            self.merged_rows += rows + (rows if written[index] else 0)
+            self.merged_runs += len(parts) + int(written[index] and bool(parts))
             serials.append((run.id if run else None) if written[index] else next(iter(parts), None))
         self.units.replace_units(bucket, units, Unit(serials[0], serials[1], merged=True))
         self.expected.dd_done(bucket, before, self.units.unmatched_pairs(bucket))

@@ -12,10 +12,12 @@ from watersmeet.plan.join_plan import JoinPlan
 from watersmeet.plan.options import Duration, HotKeys, Options, Size, check_memory
 from watersmeet.state.space import PAGE_ROWS
 
-Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "hmj"]
+Policy = Literal["rpj", "rpj-md", "rpj-dd", "xjoin", "xjoin-fresh", "hmj"]
 
 # The operator behind each policy.
-OPERATOR: dict[str, str] = {"rpj": "rpj", "rpj-md": "rpj", "rpj-dd": "rpj", "xjoin": "xjoin", "hmj": "hmj"}
+OPERATOR: dict[str, str] = {
+    "rpj": "rpj", "rpj-md": "rpj", "rpj-dd": "rpj", "xjoin": "xjoin", "xjoin-fresh": "xjoin", "hmj": "hmj",
+}  # fmt: skip
 
 UNLIMITED = "symmetric"  # the operator without a budget
 
@@ -33,9 +35,10 @@ class ProgressiveOptions(Options):
         {
             "memory", "memory_rows", "flush", "flush_share", "page_rows", "idle_after", "idle_pages", "fan_in",
             "combine_runs", "under_budget", "random_page_cost", "sequential_page_cost", "decay", "distinct_keys",
+            "whole_tasks",
         }
     )  # fmt: skip
-    INTERNAL: ClassVar[frozenset[str]] = frozenset({"under_budget", "memory_rows"})
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"under_budget", "memory_rows", "whole_tasks"})
     LAB: ClassVar[Mapping[str, frozenset[str]]] = {"policy": frozenset({"rpj-md", "rpj-dd"})}
 
     under_budget: bool = False
@@ -61,6 +64,8 @@ class ProgressiveOptions(Options):
     """Silence of both inputs after which the reactive stage begins."""
     idle_pages: int = Field(256, ge=0)
     """Pages an idle batch may read and write; the task that uses the last one is finished."""
+    whole_tasks: bool = False
+    """Whether a dd-task merges until all runs match, however many pages that takes, as in the papers' experiments."""
     fan_in: int = Field(8, ge=2)
     """f: runs of each input that one merging operation combines."""
     combine_runs: int = Field(8, ge=0)

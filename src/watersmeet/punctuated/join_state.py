@@ -71,7 +71,7 @@ class JoinState:
             for name in self.names
         }
         scheduling = scheduling_of(options.scheduling, options.one_sides)
-        self.pool = WaitingPool(waiting, kinds, scheduling, options.quota)
+        self.pool = WaitingPool(waiting, kinds, scheduling, options.quota, options.clustered)
         self.generations = Generations(self.stored, buckets)
         self.propagation = Propagation(plan, self.promises, space, self.accounts) if options.propagate else None
         self.promised = 0  # promises learned so far

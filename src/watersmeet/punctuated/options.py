@@ -13,7 +13,7 @@ from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ord
 
 # What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
 GOALS: dict[str, dict[str, Any]] = {
-    "throughput": {"purge": "batch", "scheduling": "sequential"},
+    "throughput": {"purge": "batch", "scheduling": "priority"},
     "memory": {"purge": "immediate", "scheduling": "sequential"},
     "punctuations": {"purge": "immediate", "scheduling": "value"},
 }
@@ -41,7 +41,7 @@ class PunctuatedOptions(Options):
     constraints: tuple[Annotated[OneToMany | Clustered | Ordered, Field(discriminator="kind")], ...] = ()
     purge: Literal["immediate", "batch"] = "immediate"
     purge_after: PositiveInt = 100
-    scheduling: Literal["sequential", "priority", "value"] = "sequential"
+    scheduling: Literal["sequential", "priority", "value", "priority_value"] = "sequential"
     quota: PositiveInt | None = None
     goal: Literal["throughput", "memory", "punctuations"] | None = None
     memory: Annotated[Size, Field(gt=0)] | None = None
@@ -66,7 +66,8 @@ class PunctuatedOptions(Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> PunctuatedOptions:
-        if self.scheduling != "sequential" and self.quota is None:
+        # For throughput nothing is held back that is not asked for: without a quota there is nothing to schedule.
+        if self.scheduling != "sequential" and self.quota is None and self.goal != "throughput":
             object.__setattr__(self, "quota", DEFAULT_QUOTA)
         check_flush(self.policy, self.flush, self.memory)
         for kind in (Clustered, Ordered):
@@ -82,6 +83,11 @@ class PunctuatedOptions(Options):
         if self.memory is None:
             unused |= {"idle_pages", "policy", "flush"}
         return {name: value for name, value in super().effective().items() if name not in unused}
+
+    @property
+    def clustered(self) -> frozenset[str]:
+        """The inputs whose rows with equal keys come one after the other."""
+        return frozenset(each.input for each in self.constraints if isinstance(each, Clustered))
 
     @property
     def one_sides(self) -> frozenset[str]:

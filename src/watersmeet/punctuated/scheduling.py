@@ -8,9 +8,13 @@ own. Without a quota nothing ever waits.
     priority     the input on which keys are unique (else the one with fewer rows waiting) first; once it has used up a
                  whole quota it is the other input's turn (4.1)
     value        rows whose key a promise covers first: they are what a purge or a propagation waits for (4.2)
+    priority_value   both: one input first, and of each input the rows whose key a promise covers; as in the paper,
+                 which input goes first outweighs which rows do
 
 Rows with one hash are taken together, so the choice does not depend on the order of rows in a batch; a quota can be
-exceeded by the rows of one key. A batch without rows, a full memory and the end of the inputs let the pool run dry.
+exceeded by the rows of one key. Where the rows of an input come in clusters, a cluster that is begun is read to its
+end, as far as it has come (5.4, 1-NC): its rows are joined while their partner is at hand. A batch without rows, a full
+memory and the end of the inputs let the pool run dry.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, merge_by_hash
+from watersmeet.columns.arrow import Indices, hashes_of, merge_by_hash
+from watersmeet.columns.matching import ranges
 from watersmeet.punctuated.lookup import Found, covered, has_keys
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import Delta
@@ -56,15 +61,16 @@ class Priority:
     def __init__(self, first: str | None) -> None:
         self.first = first
 
-    def candidates(self, pool: WaitingPool) -> Candidates:
-        """All rows of one input, then all of the other."""
+    def order(self, pool: WaitingPool) -> list[str]:
+        """The inputs, by whose turn it is."""
         first = self.first or min(pool.names, key=lambda name: (pool.rows[name].rows, name))
         order = sorted(pool.names, key=lambda name: (name != first, name))
-        if pool.used_up == first:
-            order.reverse()
-        for name in order:
-            for part in sorted(pool.rows[name].parts(), key=lambda part: (part.run.oldest, part.run.id)):
-                yield name, [(part, _all_rows(part))]
+        return order[::-1] if pool.used_up == first else order
+
+    def candidates(self, pool: WaitingPool) -> Candidates:
+        """All rows of one input, then all of the other."""
+        for name in self.order(pool):
+            yield from _oldest_first(pool, name)
 
 
 class ValueOriented:
@@ -84,11 +90,43 @@ class ValueOriented:
         yield from Sequential().candidates(pool)
 
 
+class PriorityValue(ValueOriented):
+    """One input first, and of each the rows that promises cover before the others."""
+
+    def __init__(self, first: str | None) -> None:
+        self.priority = Priority(first)
+
+    def candidates(self, pool: WaitingPool) -> Candidates:
+        """An input's covered rows, then its others, then the other input's."""
+        deltas = {promised: pool.urgent[promised].take() for promised in pool.names}
+        found: dict[str, list[tuple[Part, Indices]]] = {promised: [] for promised in pool.names}
+        for name in self.priority.order(pool):
+            for promised, delta in deltas.items():
+                mine = [item for part in covered(pool.rows[name], delta) for item in part]
+                found[promised] += mine
+                yield name, mine
+            yield from _oldest_first(pool, name)
+        for promised, delta in deltas.items():
+            if any(len(alive_of(part, rows)) for part, rows in found[promised]):
+                pool.urgent[promised].add(delta)
+
+
+def _oldest_first(pool: WaitingPool, name: str) -> Candidates:
+    for part in sorted(pool.rows[name].parts(), key=lambda part: (part.run.oldest, part.run.id)):
+        yield name, [(part, _all_rows(part))]
+
+
 def scheduling_of(name: str, one_sides: frozenset[str]) -> Scheduling:
     """The strategy of that name."""
-    if name == "priority":
-        return Priority(min(one_sides) if len(one_sides) == 1 else None)
-    return ValueOriented() if name == "value" else Sequential()
+    first = min(one_sides) if len(one_sides) == 1 else None
+    match name:
+        case "priority":
+            return Priority(first)
+        case "priority_value":
+            return PriorityValue(first)
+        case "value":
+            return ValueOriented()
+    return Sequential()
 
 
 def _all_rows(part: Part) -> Indices:
@@ -110,8 +148,10 @@ class WaitingPool:
         kinds: Sequence[pa.DataType],
         scheduling: Scheduling,
         quota: int | None,
+        clustered: frozenset[str] = frozenset(),
     ) -> None:
         self.names = tuple(stores)
+        self.clustered = clustered
         self.scheduling = scheduling
         self.quota = quota
         self.rows = dict(stores)
@@ -163,12 +203,23 @@ class WaitingPool:
                     rows = rows[: np.searchsorted(hashes, hashes[left - 1], side="right")]
                 taken[name].append(self.rows[name].hand_over(part, rows))
                 left -= len(rows)
+        for name in sorted(self.clustered):
+            taken[name] += self._rest_of_clusters(name, taken[name])
         counts = {name: sum(table.num_rows for table in tables) for name, tables in taken.items()}
         self.used_up = next((name for name, count in counts.items() if count >= quota), None)
         return {
             name: merge_by_hash(tables) if tables else self.rows[name].schema.empty_table()
             for name, tables in taken.items()
         }
+
+    def _rest_of_clusters(self, name: str, taken: Sequence[pa.Table]) -> Iterator[pa.Table]:
+        """The rows that still wait of the keys that are taken."""
+        hashes = np.unique(np.concatenate([hashes_of(table) for table in taken])) if taken else np.empty(0, np.uint64)
+        for part in list(self.rows[name].parts()) if len(hashes) else ():
+            low, high = (np.searchsorted(part.hashes, hashes, side=side) for side in ("left", "right"))
+            rows = alive_of(part, ranges(low, high))
+            if len(rows):
+                yield self.rows[name].hand_over(part, rows)
 
     def _note_oldest(self) -> None:
         self.oldest = {name: min((run.oldest for run in rows.runs), default=0) for name, rows in self.rows.items()}

@@ -42,6 +42,7 @@ class Cache:
         self.rows = rows
         self.hits = SortedTables(HITS_SCHEMA, _summed)
         self.window = window  # the batch since which hits are counted
+        self.entry_bytes = ENTRY_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +88,7 @@ class Cache:
         hits = self.hits.table()
         since = np.maximum(numpy_of(entries.column("_since")), self.window).astype(np.int64)
         sums = amounts_of(hashes_of(entries), hashes_of(hits), numpy_of(hits.column("_bytes")))
-        return per_batch(sums, since, batch), numpy_of(entries.column("_bytes")) + ENTRY_BYTES, batch - since + 1
+        return per_batch(sums, since, batch), numpy_of(entries.column("_bytes")) + self.entry_bytes, batch - since + 1
 
     def evict(self, batch: int, *, stay: float, residence: float, factor: float) -> int:
         """Evict keys whose stream rows would take less room waiting; returns how many.

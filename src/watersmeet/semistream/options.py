@@ -20,9 +20,9 @@ class SemiStreamOptions(Options):
     """
 
     TUNING: ClassVar[frozenset[str]] = frozenset(
-        {"path", "version", "memory", "max_delay", "switching_factor", "on_overload", "idle_chunks"}
+        {"path", "version", "memory", "max_delay", "switching_factor", "on_overload", "idle_chunks", "bare_inequality"}
     )
-    INTERNAL: ClassVar[frozenset[str]] = frozenset({"master", "path", "version"})
+    INTERNAL: ClassVar[frozenset[str]] = frozenset({"master", "path", "version", "bare_inequality"})
 
     master: str = Field(description="id of the prepared master table")
     path: str = Field(description="where the master table is")
@@ -31,6 +31,9 @@ class SemiStreamOptions(Options):
     memory: Size = Field(64_000_000, ge=1, description="bytes for waiting rows and cache together, over all partitions")
     max_delay: int = Field(10, ge=1, description="micro-batches after which a row is finished; 1 means at once")
     switching_factor: float = Field(1.0, gt=0, description="how much dearer waiting must be before a key is cached")
+    bare_inequality: bool = Field(
+        False, description="the cache inequality of SSBJ as printed: no price of an entry, no discount for chance"
+    )
     on_overload: Literal["wait", "raise"] = Field(
         "wait", description="too fast for the memory: read more chunks per batch, or fail"
     )

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
-from watersmeet.columns.matching import matches, ranges
+from watersmeet.columns.matching import matches
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.cache import ENTRY_BYTES
@@ -46,7 +46,9 @@ CHUNK, COLLECTED = "_chunk", "_collected"
 # Keys are judged for eviction after this many cycles, every `EVICT_EVERY` cycles.
 RESIDENCE, EVICT_EVERY = 3, 4
 # Collectors start at most this often in a cycle, so that few groups of them are under way at a time.
-STARTS_PER_CYCLE = 4
+STARTS_PER_CYCLE = 2
+# After these shares of its cycle a collector is judged by what it has found so far, and at its end.
+JUDGED = (0.25, 0.5, 0.75)
 
 
 class Collectors:
@@ -97,10 +99,12 @@ class SsbjGeneration(MeshGeneration):
 
     def __init__(self, table: MasterPartition, setting: Setting) -> None:
         super().__init__(table, setting)
+        self.cache.entry_bytes = self.entry_bytes
         self.collectors: list[Collectors] = []
         self.fresh: list[Hashes] = []  # hashes that came to wait in this batch
         self.absent: list[Hashes] = []  # hashes proved in this batch to have no master rows
-        self._sizes: dict[int, Sizes] = {}  # bytes of the rows of each run, for this batch
+        self._groups: dict[int, tuple[Hashes, Indices, Sizes]] = {}  # what `_keys_of` has found
+        self._stepping = False  # whether the batch's steps are under way, and rows of a whole cycle wait
 
     def wait(self, rows: pa.Table, batch: int) -> None:
         """Keep rows for the next k steps, and remember their keys for `_start_collectors`."""
@@ -110,8 +114,10 @@ class SsbjGeneration(MeshGeneration):
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """This batch's steps, with collectors for the keys that have become hot."""
+        self._stepping = True
         self._start_collectors()
         yield from super().work(batch)
+        self._stepping = False
 
     def _is_wanted(self) -> bool:
         return super()._is_wanted() or any(self.step - each.start < self.table.count for each in self.collectors)
@@ -120,14 +126,14 @@ class SsbjGeneration(MeshGeneration):
 
     def _start_collectors(self) -> None:
         """Hashes for which more bytes wait than one master row and an entry would take."""
-        hashes = np.unique(np.concatenate(self.fresh)) if self.fresh else np.empty(0, np.uint64)
-        self.fresh = []
+        fresh, self.fresh = self.fresh, []
         recent = any(self.step - each.start < self.table.count / STARTS_PER_CYCLE for each in self.collectors)
-        if self.retired or recent:
+        if self.retired or recent or not fresh:
             return
+        hashes = np.unique(np.concatenate(fresh))
         for each in self.collectors:
             hashes = hashes[~contains(each.hashes, hashes)]
-        price = self.setting.options.switching_factor * (ENTRY_BYTES + self.master_row_bytes)
+        price = self.setting.options.switching_factor * (self.entry_bytes + self.master_row_bytes)
         hashes = hashes[self._waiting_bytes_of(hashes) > price]
         if len(hashes):
             self.collectors.append(self._collectors(self.step, hashes, np.zeros(len(hashes), np.int64)))
@@ -149,7 +155,9 @@ class SsbjGeneration(MeshGeneration):
 
     def _give_up_collectors(self) -> None:
         """The inequality can only get worse for a key as its rows are found: stop once it fails."""
-        for each in self.collectors:
+        due = {max(1, round(share * self.table.count)) for share in JUDGED}
+        steps = range(self.pace)  # a batch's steps are judged together
+        for each in [each for each in self.collectors if any(self.step - each.start - s in due for s in steps)]:
             hopeless = ~self._pays(each.hashes, each.sizes)
             if hopeless.any():
                 self.setting.metrics.count("keys_given_up", int(hopeless.sum()))
@@ -160,7 +168,7 @@ class SsbjGeneration(MeshGeneration):
         """The cache inequality for keys whose rows take so many bytes; it was decided before if only keys are kept."""
         if self.emitter.keys_only:
             return ~self.cache.holds(hashes)  # their absence may have been cached since
-        return self._waiting_bytes_of(hashes) > self.setting.options.switching_factor * (sizes + ENTRY_BYTES)
+        return self._waiting_bytes_of(hashes) > self.setting.options.switching_factor * (sizes + self.entry_bytes)
 
     def _complete_collectors(self, batch: int) -> Iterator[pa.Table]:
         """Collectors that have seen every chunk know m exactly: admit the keys for which the inequality holds."""
@@ -202,7 +210,7 @@ class SsbjGeneration(MeshGeneration):
             unseen = part.hashes[rows[~part.flag(SEEN, rows)]]
             # Priced before the rows leave: they are among those that would have gone on waiting.
             unseen = unseen[group_starts(unseen)]
-            worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * ENTRY_BYTES
+            worth = self._waiting_bytes_of(unseen) > self.setting.options.switching_factor * self.entry_bytes
             self.absent.append(unseen[worth])
         yield from super().leave(part, rows, batch)
 
@@ -224,23 +232,49 @@ class SsbjGeneration(MeshGeneration):
                 "admit", version=self.table.version, keys=len(hashes), rows=int(counts.sum()), bytes=int(sizes.sum())
             )
 
+    @property
+    def entry_bytes(self) -> float:
+        """What a key costs beside its rows; Theorem 2 as printed knows no such price."""
+        return 0.0 if self.setting.options.bare_inequality else ENTRY_BYTES
+
     def _waiting_bytes_of(self, hashes: Hashes) -> Amounts:
-        """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time."""
+        """The bytes of rows that surely wait for each of the hashes (sorted, distinct) at any time.
+
+        The bare inequality takes n as it is, of a whole cycle: after a batch the rows of its steps have left already.
+        """
         total, number = np.zeros(len(hashes)), np.zeros(len(hashes))
-        if len(hashes):
-            for part in self.waiting.parts():
-                low, high = (np.searchsorted(part.hashes, hashes, side=side) for side in ("left", "right"))
-                rows = ranges(low, high)
-                alive = part.alive(rows)
-                waits = np.ones(len(rows)) if alive is None else alive.astype(np.float64)
-                total += group_sums(self._row_bytes(part)[rows] * waits, high - low)
-                number += group_sums(waits, high - low)
+        for part in self.waiting.parts() if len(hashes) else ():
+            keys, starts, sizes = self._keys_of(part)
+            at = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
+            mine = np.flatnonzero(keys[at] == hashes)
+            if len(mine):
+                low, high = starts[at[mine]], starts[at[mine] + 1]
+                sums, counts = self._living_sums(part, sizes)
+                total[mine] += sums[high] - sums[low]
+                number[mine] += counts[high] - counts[low]
+        if self.setting.options.bare_inequality:
+            steps = self.table.count
+            return total * (steps / max(steps - self.pace, 1)) if not self._stepping else total
         return surely(total, number)
 
-    def _row_bytes(self, part: Part) -> Sizes:
-        if part.run.id not in self._sizes:
-            self._sizes[part.run.id] = row_bytes(part.table)
-        return self._sizes[part.run.id]
+    def _keys_of(self, part: Part) -> tuple[Hashes, Indices, Sizes]:
+        """The distinct hashes of a part, where their rows begin, and the bytes of each row; a run never changes, so
+        this is found once."""
+        if part.run.id not in self._groups:
+            if len(self._groups) > 2 * len(self.waiting.runs) + 8:  # of runs that are gone
+                self._groups.clear()
+            starts = group_starts(part.hashes)
+            self._groups[part.run.id] = part.hashes[starts], np.append(starts, len(part.hashes)), row_bytes(part.table)
+        return self._groups[part.run.id]
+
+    def _living_sums(self, part: Part, sizes: Sizes) -> tuple[Amounts, Amounts]:
+        """Bytes and number of the rows that wait among the first 0, 1, ... of a part."""
+        alive = part.alive(np.arange(len(sizes)))
+        waits = np.ones(len(sizes)) if alive is None else alive.astype(np.float64)
+        sums, counts = np.zeros(len(sizes) + 1), np.zeros(len(sizes) + 1)
+        np.cumsum(sizes * waits, out=sums[1:])
+        np.cumsum(waits, out=counts[1:])
+        return sums, counts
 
     # -- out of the cache, and the rest ---------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def progressive_join(
     nulls_match: bool | Sequence[str] = False,
     where: str | None = None,
     memory: str | int | None = None,
-    policy: Literal["rpj", "xjoin", "hmj"] = "rpj",
+    policy: Literal["rpj", "xjoin", "xjoin-fresh", "hmj"] = "rpj",
     flush: Flush | None = None,
     idle_after: str | timedelta = "1 s",
     buckets: int = 20,
@@ -77,10 +77,11 @@ def progressive_join(
             right.limit"`. The inputs are called `left` and `right`, or by their aliases (see docs/conditions.md).
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions. None: no limit. It may
             be changed, added and taken away at a restart.
-        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` or
-            `"hmj"`. Never changes the answer.
-        flush: Which rows leave memory first: `"optimal"`, `"largest"`, `"smallest"`, `"all"`, or for `"hmj"`
-            `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
+        policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` as
+            published, `"xjoin-fresh"` or `"hmj"`. Never changes the answer.
+        flush: Which rows leave memory first: `"optimal"`, `"long-run"` (optimal without short runs on disk),
+            `"largest"`, `"smallest"`, `"all"`, or for `"hmj"` `"adaptive"` (its default), `"all"`, `"largest"`,
+            `"smallest"`.
         idle_after: How long both inputs must be silent before idle batches work on what is on disk.
         buckets: Into how many buckets the keys of a partition are divided; fixed once the query has run.
         page_rows: Rows in a page, the unit in which spilled rows are written and read.

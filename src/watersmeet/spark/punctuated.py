@@ -52,7 +52,7 @@ def punctuated_join(
     policy: Literal["largest"] | Policy = "largest",
     flush: Flush | None = None,
     goal: Literal["throughput", "memory", "punctuations"] | None = None,
-    scheduling: Literal["sequential", "priority", "value"] | None = None,
+    scheduling: Literal["sequential", "priority", "value", "priority_value"] | None = None,
     quota: int | None = None,
     on_violation: Literal["raise", "drop", "keep"] = "raise",
     propagate: str | None = None,
@@ -98,7 +98,7 @@ def punctuated_join(
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that
-            promises cover).
+            promises cover) or `"priority_value"` (both).
         quota: How many rows a partition processes per micro-batch; the others wait.
         on_violation: What to do with a row that breaks a promise: `"raise"`, `"drop"` (counted) or `"keep"`.
         propagate: Name of an output column that carries punctuations of the output; null in results.

@@ -34,8 +34,10 @@ CASES = [
     case("rpj", None, 3, memory=900),
     case("rpj-md", 10, 2),
     case("rpj-dd", 10, 2, fan_in=3, combine_runs=3),
+    case("rpj", 10, 2, flush="long-run"),
+    case("rpj", None, 3, memory=900, flush="long-run", whole_tasks=True),
     case("xjoin", 10, 2),
-    case("xjoin", 3, 2, combine_runs=0),
+    case("xjoin-fresh", 3, 2, combine_runs=0),
     case("hmj", 10, 3),
     case("hmj", None, 3, memory=900, flush="largest"),
 ]

@@ -50,6 +50,7 @@ CASES = [
     case("spilling", **TINY, idle_pages=2),
     case("spilling, one-to-many, batch purge", ONE_LEFT, script=one_to_many, memory=250, purge="batch", purge_after=3),
     case("quota, priority, one-to-many", ONE_LEFT, script=one_to_many, quota=4, scheduling="priority"),
+    case("quota, priority and value", ONE_LEFT, script=one_to_many, quota=4, scheduling="priority_value"),
     case("quota, value-oriented", quota=3, scheduling="value", purge="batch", purge_after=4),
     case("quota and spilling", quota=3, scheduling="value", **TINY, idle_pages=1),
 ]

@@ -40,6 +40,16 @@ def test_consumption_rate_takes_the_input_with_the_fewest_results_per_row() -> N
     assert driver == 1
 
 
+def test_the_controls_look_at_nothing_or_at_the_opposite() -> None:
+    given = situation([10, 40, 20], [100, 200, 50])
+    assert choose(POLICIES["fixed_order"](), given)[0] == 0
+    assert choose(POLICIES["fixed_order"](), situation([0, 40, 20], [100, 200, 50]))[0] == 1
+    best, scores = choose(POLICIES["output_size"](), given)
+    worst, same = choose(POLICIES["reversed_output_size"](), given)
+    assert scores.tolist() == same.tolist()
+    assert (scores[best], scores[worst]) == (scores.max(), scores.min())
+
+
 def test_timestamp_takes_the_oldest_slice() -> None:
     assert choose(POLICIES["timestamp"](), situation([5, 5, 5], [1, 1, 1], heads=[4, 2, 3]))[0] == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import ceil
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.join.flush_policies import (
+    LEAST_RUN,
     POLICIES,
     AdaptiveFlush,
     FlushAll,
     FlushLargest,
     FlushSmallest,
+    LongRunFlush,
     OptimalFlush,
     Victim,
 )
@@ -52,6 +55,33 @@ def test_no_other_choice_keeps_more_expected_results(sizes: list[int], weights: 
     others = product(*(range(size + 1) for size in held.ravel()))
     best = max(eta(np.array(o).reshape(2, 2)) for o in others if sum(o) == held.sum() - amount)
     assert eta(kept) == pytest.approx(best)
+
+
+many = st.lists(st.integers(0, 40), min_size=8, max_size=8)
+
+
+@given(sizes=many, weights=many, amount=st.integers(1, 200))
+def test_a_long_run_flush_leaves_no_short_runs_while_it_can(sizes: list[int], weights: list[int], amount: int) -> None:
+    held, probabilities = np.array(sizes).reshape(2, 4), np.array(weights).reshape(2, 4) / 100
+    amount = min(amount, int(held.sum()))
+    least = ceil(LEAST_RUN * amount)
+    victims = LongRunFlush().choose(held, probabilities, amount)
+    taken = [victim.amount or int(held[victim.input, victim.bucket]) for victim in victims]
+    assert sum(taken) >= amount
+    assert sum(taken[:-1]) < max(amount, 1)  # and no more than it must, but for the last run
+    assert len({(victim.input, victim.bucket) for victim in victims}) == len(victims)
+    long = held[held >= least].sum()
+    if long >= amount:
+        assert min(taken, default=least) >= least
+    else:  # all that makes a long run has left, then the largest of the others
+        assert sorted(taken, reverse=True)[: int((held >= least).sum())] == sorted(held[held >= least].tolist())[::-1]
+
+
+def test_a_long_run_flush_keeps_the_order_of_the_optimal_one() -> None:
+    sizes = np.array([[2, 10, 10], [10, 10, 10]])
+    probabilities = np.array([[0.3, 0.2, 0.1], [0.05, 0.15, 0.2]])
+    victims = LongRunFlush().choose(sizes, probabilities, 20)
+    assert victims == [Victim(1, 2), Victim(0, 1)]  # Victim(0, 0) would be the first, with a run of two rows
 
 
 def test_an_ended_input_gives_up_the_rows_that_wait_for_it() -> None:

@@ -122,8 +122,26 @@ def test_the_task_with_the_highest_output_rate_comes_first(policy: str, seed: in
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_xjoin_takes_the_largest_bucket_in_memory(seed: int) -> None:
+def test_xjoin_works_on_the_largest_bucket_in_memory_and_on_no_other(seed: int) -> None:
     operator, script, _ = after_arrivals(seed, "xjoin")
+    held = contents(operator.save())
+    largest = min(held, key=lambda place: (-len(held[place].memory), place))
+    owing = [(name[1], name[2]) for name in candidates(held) if name[0] == "md"]
+    task = (NAMES[largest[0]], largest[1])
+    events = idle(operator, len(script), 20)
+    assert [(event["input"], event["bucket"]) for event in events] == ([task] if task in owing else [])
+
+
+def test_xjoin_does_not_go_on_to_another_bucket() -> None:
+    operator, script, _ = after_arrivals(0, "xjoin")
+    assert len(idle(operator, len(script), 20)) == 1
+    assert operator.expected.memory.any()  # type: ignore[attr-defined]
+    assert not idle(operator, len(script) + 1, 21)  # nothing is new in the largest bucket
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_xjoin_fresh_takes_the_largest_bucket_that_is_owed_results(seed: int) -> None:
+    operator, script, _ = after_arrivals(seed, "xjoin-fresh")
     held = contents(operator.save())
     owing = [(name[1], name[2]) for name in candidates(held) if name[0] == "md"]
     owing.sort(key=lambda task: (-len(held[NAMES.index(task[0]), task[1]].memory), NAMES.index(task[0]), task[1]))

@@ -100,7 +100,7 @@ def taken(join: Join, arrival: Arrival, waiting: dict[str, int]) -> dict[str, in
     return found
 
 
-@pytest.mark.parametrize("scheduling", ["sequential", "priority", "value"])
+@pytest.mark.parametrize("scheduling", ["sequential", "priority", "value", "priority_value"])
 def test_a_quota_is_used_up_and_exceeded_by_one_key_at_most(scheduling: str) -> None:
     quota, waiting = 6, dict.fromkeys(NAMES, 0)
     join = Join(slim(quota=quota, scheduling=scheduling))
@@ -163,6 +163,33 @@ def test_value_oriented_scheduling_takes_the_rows_that_promises_speak_of() -> No
         assert (found == Counter({(15, 15, -15): 1})) == early
         if early:  # what waited for them is purged with them
             assert join.count("left.right.punctuation") == 1
+
+
+def test_priority_outweighs_value_and_value_decides_within_an_input() -> None:
+    join = Join(slim({"constraints": [ONE_LEFT]}, quota=4, scheduling="priority_value"))
+    waiting = dict.fromkeys(NAMES, 0)
+    first = keys(range(4), [50, *range(100, 120)], said=said(left=Pattern.value(50)))
+    join.send(first)
+    assert taken(join, first, waiting) == {"left": 4, "right": 0}  # the one side first, whatever is promised
+    second = keys(left=[200])
+    found = join.send(second)
+    assert taken(join, second, waiting) == {"left": 0, "right": 4}  # then the other's turn ...
+    assert not found
+    assert join.count("left.right.punctuation") == 1  # ... and of its rows the one that the promise covers
+
+
+@pytest.mark.parametrize(("constraints", "rest"), [([], 3), ([{"kind": "clustered", "input": "right"}], 0)])
+def test_a_cluster_that_is_begun_is_read_to_its_end(constraints: list[dict[str, str]], rest: int) -> None:
+    """Left rows first, three a batch; then one row of a cluster is the third of its batch, and three more have come."""
+    join = Join(slim({"constraints": [ONE_LEFT, *constraints]}, quota=3))
+    join.send(keys(left=range(20)))
+    join.send(keys(right=[70]))
+    join.send(keys(right=[70, 70, 70]))
+    for number in range(4):
+        join.send(keys(left=[100 + number]))
+        assert join.count("waiting_rows.right") == 4
+    join.send(keys(left=[104]))
+    assert join.count("waiting_rows.right") == rest
 
 
 def test_rows_that_wait_keep_their_partners_from_being_dropped_and_purged() -> None:

@@ -211,8 +211,8 @@ def test_ssbj_caches_a_hot_key_when_a_collector_has_seen_every_chunk(tmp_path: P
         for event in join.of_kind("admit"):
             admitted.setdefault(number, []).append((event["keys"], event["rows"], event["bytes"]))
     # One chunk a batch: the collectors of batch 0 are complete in batch 7. Key 2 has four rows waiting from batch 3 on,
-    # which surely stand for two: more than an entry and a row.
-    assert admitted == {7: [(2, 1, ROW)], 10: [(1, 1, ROW)]}
+    # which surely stand for two: more than an entry and a row. The next collectors start half a cycle after the first.
+    assert admitted == {7: [(2, 1, ROW)], 11: [(1, 1, ROW)]}
     assert found == semi_stream_join([Arrival({"stream": [(key, n) for key in hot]}) for n in range(12)], master)
     assert join.count("cached_keys") == 3
 
@@ -236,8 +236,9 @@ def test_a_collector_is_given_up_when_its_rows_outweigh_what_waits(tmp_path: Pat
     for number in range(10):
         join.send([1] * 20 if number == 0 else [99])
         given_up += [number] * join.count("keys_given_up")
-    # 20 waiting rows of 36 bytes surely stand for 559; 40 and six chunks of 4 rows of 24 bytes are more than that.
-    assert given_up == [5]
+    # 20 waiting rows of 36 bytes surely stand for 559; 40 and six chunks of 4 rows of 24 bytes are more than that. It
+    # is judged after a quarter, a half and three quarters of its cycle: 2, 5 and 8 chunks.
+    assert given_up == [7]
     assert join.count("cached_keys") == 0
 
 

@@ -1,0 +1,108 @@
+"""The first page of the report: what each paper promised, what held here, what did not, what to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet.lab.experiment import Outcome
+from watersmeet.lab.registry import PAPERS
+from watersmeet.lab.store import Result
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper in three sentences: the problem, the promise, and what to use of it."""
+
+    problem: str
+    promise: str
+    use: str
+
+
+SUMMARY: dict[str, Paper] = {
+    "rpj": Paper(
+        "Two finite inputs arrive over a network and do not fit into memory.",
+        "Evict the rows least likely to match next, and work on the most productive part of the disk while the network "
+        "is silent: more results early, and cheaper ones.",
+        '`progressive_join(policy="rpj")`. Where disk work counts, add `flush="long-run"` (ours, not the paper\'s): '
+        "most of the early results for a fraction of the disk work.",
+    ),
+    "drivers": Paper(
+        "Several inputs arrive in batches and are joined in memory.",
+        "Choose which input's buffer to process next by its expected output: a fifth less time, and most results in "
+        "the "
+        "first half of it.",
+        'The default, `driver="output_size"`. Any order that drains whole buffers saves the same time; the choice '
+        "of the buffer decides only how early results come.",
+    ),
+    "windows": Paper(
+        "Two streams are joined over sliding windows, perhaps faster than the machine can follow.",
+        "Choose hash or nested loops for each direction, and divide too little CPU or memory by a model.",
+        '`algorithm="auto"`, which decides by measured costs, and `on_overload="shed"` or `"shrink"`.',
+    ),
+    "punctuations": Paper(
+        "Streams carry promises such as: no more rows with this key.",
+        "Purge what the promises make useless, in the background: less memory, and less time.",
+        "`punctuated_join` for its memory: the state is what is still open. Do not expect it to be faster.",
+    ),
+    "ssbj": Paper(
+        "A fast stream is joined with a table on disk that is larger than memory.",
+        "Cache the rows of hot keys in the memory that their waiting rows would take: 7 to 8 times MESHJOIN's service "
+        "rate.",
+        'The default, `policy="aligned"` (ours, not the paper\'s): chunks by key hash.',
+    ),
+}
+
+
+def introduction(results: Sequence[Result]) -> list[str]:
+    """One page for newcomers, in Markdown; which figures held is taken from the verdicts."""
+    lines = [
+        "# The lab",
+        "",
+        "Watersmeet's joins come from five papers. The lab repeats the experiments of these papers on the very",
+        "operators that Spark runs, and lets a rule in code judge whether what the paper says is what happens here.",
+        "A rule is fixed beside its claim, and for every part of every rule there is a test with data that it rejects.",
+        "",
+    ]
+    for group, citation in PAPERS.items():
+        mine = [result for result in results if result.experiment.group == group]
+        if not mine:
+            continue
+        paper = SUMMARY[group]
+        lines += [
+            f"**{citation.split(':')[0]}.** {paper.problem}",
+            "",
+            f"- Promised: {paper.promise}",
+            f"- Held here: {_named(mine, 'agrees') or 'nothing so far'}.{_more(mine)}",
+            f"- Use: {paper.use}",
+            "",
+        ]
+    scales = sorted({result.scale for result in results})
+    return [
+        *lines,
+        "How it is done: operators run in process, without Spark. Where a paper's axis is time, the clock is virtual, "
+        "so",
+        "that a curve is the same on every machine; where a figure is about CPU time, it is measured. `make lab` runs "
+        "all",
+        "at small scale and refreshes this folder; `watersmeet lab run all --scale paper` takes the papers' sizes, "
+        "shows",
+        "the time left, and goes on where it was interrupted. Mistakes that we found in the papers are in",
+        "[errata](errata.md), values that only experiments compare in [options](options.md). Shown here: "
+        f"{', '.join(scales)}",
+        "scale.",
+    ]
+
+
+def _more(mine: Sequence[Result]) -> str:
+    said: tuple[tuple[Outcome, str], ...] = (
+        ("partly", "Held in part"),
+        ("differs", "Did not hold"),
+        ("not reproducible here", "Cannot be reproduced here"),
+        ("outdated", "To be run again"),
+    )
+    return "".join(f" {words}: {names}." for outcome, words in said if (names := _named(mine, outcome)))
+
+
+def _named(mine: Sequence[Result], outcome: Outcome) -> str:
+    """The experiments of a grade, by what the paper calls them."""
+    return ", ".join(r.experiment.title.split(":")[0] for r in mine if r.verdict.outcome == outcome)
