@@ -44,6 +44,7 @@ from watersmeet.spark.schema import (
     row_bytes,
 )
 from watersmeet.spark.session import default_partitions
+from watersmeet.spark.shared import check_shared
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.spark.ticks import silent, ticking
 from watersmeet.spark.wire import Job, Kind, Wire, code
@@ -100,7 +101,7 @@ class Binding:
             for spec in source.fields:
                 check_encodable(self.who, source.name, spec)
         spark = rows[0].frame.sparkSession
-        directory = self._directory()
+        directory = self._directory(spark)
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
         divisible = operator_class(self.operator).divides(plan)
@@ -123,9 +124,10 @@ class Binding:
             for column in self.output
         ]
 
-    def _directory(self) -> StateDir:
+    def _directory(self, spark: SparkSession) -> StateDir:
         directory = StateDir(self.state_dir)
         directory.create()
+        check_shared(self.who, spark, directory, "state_dir")
         directory.create(CONTROL)
         return directory
 

@@ -27,6 +27,7 @@ from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
 from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
+from watersmeet.spark.shared import check_shared
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, packed_access
@@ -80,6 +81,7 @@ def prepare_master(
         fields=[spec.jsonValue() for spec in df.schema.fields],
     )
     StateDir(where).create()
+    check_shared(who, df.sparkSession, StateDir(where), "path")
     return _write(who, source, description, where, chunk_rows, layout, first=True)
 
 
@@ -121,6 +123,7 @@ def refresh_master(
             found=df.schema.simpleString(),
             hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
         )
+    check_shared(who, df.sparkSession, StateDir(where), "path")
     number = _write(who, source, description, where, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)
