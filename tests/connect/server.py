@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyspark
+from tests.processes import end_with_parent
 
 from watersmeet.spark.session import JOIN_SETTINGS
 
@@ -46,8 +47,9 @@ class ConnectServer:
         environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+                command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=end_with_parent,
+            )  # fmt: skip
         try:
             self.remote = f"sc://localhost:{self._port()}"
         except BaseException:

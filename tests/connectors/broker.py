@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.processes import end_with_parent
 from watersmeet.pipeline.jars import fetch, java_program
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.1.2"
@@ -62,7 +63,9 @@ group.initial.rebalance.delay.ms=0
             if self._process is None or self._process.poll() is not None:
                 with (self.folder / "broker.log").open("ab") as log:
                     command = [*self._java("kafka.Kafka"), str(self._settings)]
-                    self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+                    self._process = subprocess.Popen(
+                        command, stdout=log, stderr=log, start_new_session=True, preexec_fn=end_with_parent
+                    )
             with socket.socket() as probe:
                 probe.settimeout(1.0)
                 if probe.connect_ex(("localhost", self._port)) == 0 and self._process.poll() is None:

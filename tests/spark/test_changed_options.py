@@ -204,7 +204,6 @@ def test_a_budget_with_buckets_may_be_taken_away(spark: SparkSession, tmp_path: 
     assert not wm.read_state(spark, streams.state).count()
 
 
-@pytest.mark.classic("in Connect no source can be made that never has data")
 def test_without_ticks_no_batch_runs_without_data(spark: SparkSession, tmp_path: Path) -> None:
     streams = Streams(spark, tmp_path)
     streams.send()

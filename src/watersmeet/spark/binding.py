@@ -112,7 +112,7 @@ class Binding:
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
-        union = wire.union(self._control(spark, directory, wire), self._ticks(spark, wire))
+        union = wire.union(self._control(spark, directory, wire), self._ticks(spark, directory, wire))
         shuffled = union.repartitionById(plan.partitions, F.pmod(HASH, F.lit(plan.partitions)).cast("int"))
         return self._results(shuffled, job)
 
@@ -234,11 +234,11 @@ class Binding:
         rows = markers.select(*wire.bare(row, F.explode(wire.everywhere())))
         return rows.mapInArrow(_identity(), rows.schema)
 
-    def _ticks(self, spark: SparkSession, wire: Wire) -> DataFrame | None:
+    def _ticks(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame | None:
         """Rows that only make a batch happen; where the operator reads the clock, one for every partition."""
         if self.tick is None:
             return None
-        ticks = ticking(self.who, spark) if self.tick else silent(spark)
+        ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
 
