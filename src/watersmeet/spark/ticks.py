@@ -31,9 +31,9 @@ def ticking(who: str, session: SparkSession, directory: StateDir) -> DataFrame:
 def silent(session: SparkSession, directory: StateDir) -> DataFrame:
     """A source that never has data.
 
-    In a session of this process Spark remembers a number for it, as for ticks. Connect cannot make that one: there it is
-    a folder without files, for which Spark remembers nothing as long as it is empty. It cannot follow ticks in the same
-    checkpoint, so a join that had them keeps them.
+    In a session of this process Spark remembers a number for it, as for ticks. Connect cannot make that one: there it
+    is a folder without files, for which Spark remembers nothing as long as it is empty. It cannot follow ticks in the
+    same checkpoint, so a join that had them keeps them.
     """
     if not is_classic(session):
         if directory.size(TICKED) is not None:
