@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,14 +27,15 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def pipeline(project: Path, command: str = "run") -> str:
-    """`spark-pipelines`; returns what it printed."""
+def pipeline(project: Path) -> str:
+    """The command of the example; returns what it printed."""
+    (command,) = re.findall(r"^#   spark-pipelines (.+)$", (project / "spark-pipeline.yml").read_text(), re.MULTILINE)
     client = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
     environment = {name: value for name, value in os.environ.items() if name not in client}
     home = Path(pyspark.__file__).parent
     environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
     done = subprocess.run(
-        [str(home / "bin" / "spark-pipelines"), command],
+        [str(home / "bin" / "spark-pipelines"), *command.split()],
         cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
