@@ -24,7 +24,7 @@ def watersmeet(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_check_explain_and_run_on_a_server(spark: SparkSession, server: str, tmp_path: Path) -> None:
     file = init("window", tmp_path, parts=3, rows=300)
     checked = watersmeet("check", str(file), "--remote", server)
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, f"{file}: good\n", "")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, f"{file}: OK\n", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["window-data", "window.yaml"]  # no traces
     explained = watersmeet("explain", str(file), "--remote", server)
     assert "inputs: impressions (left), clicks (right)" in explained.stdout

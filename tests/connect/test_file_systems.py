@@ -53,15 +53,15 @@ def test_what_only_the_client_sees_is_refused(far: SparkSession, own: Path, tmp_
     rate = far.readStream.format("rate").load()
     left, right = rate.selectExpr("value as k", "timestamp as a"), rate.selectExpr("value as k", "timestamp as b")
     table = far.range(10).selectExpr("id as k", "id as name")
-    assert wm.progressive_join(left, right, "k", tmp_path / "state").columns == ["k", "a", "b"]
+    assert wm.progressive_join(left, right, "k", state_dir=tmp_path / "state").columns == ["k", "a", "b"]
     assert wm.prepare_master(table, "k", tmp_path / "master", partitions=2) == 1
 
     joins = {
-        "progressive_join": lambda place: wm.progressive_join(left, right, "k", place),
-        "window_join": lambda place: wm.window_join(left, right, "k", place, window="1 h"),
-        "multiway_join": lambda place: wm.multiway_join([left, right], "k", place),
-        "punctuated_join": lambda place: wm.punctuated_join(left, right, "k", place),
-        "semi_stream_join": lambda place: wm.semi_stream_join(left, tmp_path / "master", "k", place),
+        "progressive_join": lambda place: wm.progressive_join(left, right, "k", state_dir=place),
+        "window_join": lambda place: wm.window_join(left, right, "k", state_dir=place, window="1 h"),
+        "multiway_join": lambda place: wm.multiway_join([left, right], "k", state_dir=place),
+        "punctuated_join": lambda place: wm.punctuated_join(left, right, "k", state_dir=place),
+        "semi_stream_join": lambda place: wm.semi_stream_join(left, tmp_path / "master", "k", state_dir=place),
         "prepare_master": lambda place: wm.prepare_master(table, "k", place),
     }
     for name, build in joins.items():
