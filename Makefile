@@ -66,7 +66,7 @@ test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each
 	done
 
 .PHONY: test-connect
-test-connect: $(STAMP) ## Run the Spark tests again in sessions of Spark Connect, whose servers are processes of their own
+test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (ARGS=--connect=all: with all its parameters)
 	@$(SPARK) $(BIN)/python -m pytest -n 2 --dist worksteal --connect -m spark tests/spark tests/connect $(ARGS)
 
 .PHONY: test-connectors

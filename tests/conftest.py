@@ -1,7 +1,10 @@
 """Shared by all tests: one Spark session for the whole run, and Hypothesis profiles.
 
 With `--connect` the session is one of Spark Connect, whose server is a process of its own: the second lane of the Spark
-tests (`make test-connect`). A test that needs the driver in its own process is marked `classic`, with the reason.
+tests (`make test-connect`). It has every test of tests/spark once: of several sets of parameters the first one runs,
+unless the test is marked `every_session` (`--connect=all` runs them all). What the sets vary is the business of the
+operators, which are the same in both lanes. A test that needs the driver in its own process is marked `classic`, with
+the reason.
 
 HYPOTHESIS_PROFILE=soak draws many more examples, different ones in every run; the default, `ci`, always draws
 the same ones.
@@ -25,16 +28,34 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--connect", action="store_true", help="run the tests that use Spark in a Spark Connect session")
+    parser.addoption(
+        "--connect",
+        nargs="?",
+        const="once",
+        choices=("once", "all"),
+        help="run the tests that use Spark in a Spark Connect session, each once or with all its parameters",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--connect") == "once":
+        _keep_first_parameters(config, items)
     for item in items:
         if {"spark", "server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
         classic = item.get_closest_marker("classic")
         if classic and config.getoption("--connect"):
             item.add_marker(pytest.mark.skip(reason=f"needs a classic session: {classic.args[0]}"))
+
+
+def _keep_first_parameters(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    kept, left = [], []
+    for item in items:
+        runs = first[item.nodeid.partition("[")[0]] is item or item.get_closest_marker("every_session")
+        (kept if runs else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 @pytest.fixture(scope="session")

@@ -87,6 +87,7 @@ def test_paths_are_looked_for_on_the_server(server: str, tmp_path: Path) -> None
     assert "state_dir: with --remote the state must be on a file system that client and server share" in refused.stderr
 
 
+@pytest.mark.spark
 def test_addresses_that_cannot_be(tmp_path: Path) -> None:
     file = str(init("progressive", tmp_path, parts=1, rows=10))
     with socket.socket() as taken:  # bound, but nobody listens
@@ -101,15 +102,3 @@ def test_addresses_that_cannot_be(tmp_path: Path) -> None:
     assert wrong.stderr.startswith("--remote: expected an address such as sc://host or sc://host:15002, found ")
     both = watersmeet("run", file, "--remote", "sc://localhost", "--master", "local[2]")
     assert (both.returncode, "give --master or --remote, not both" in both.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("family", STARTERS)
-def test_every_starter_runs_on_a_server(spark: SparkSession, server: str, tmp_path: Path, family: str) -> None:
-    """The command, in a process of its own; tests/spark runs the same pipelines in the session of the tests."""
-    file = init(family, tmp_path, parts=2, rows=100)
-    ran = watersmeet("run", str(file), "--remote", server, "--plain")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    for source in (tmp_path / f"{family}-data").iterdir():
-        spark.read.parquet(str(source)).createOrReplaceTempView(source.name)
-    found, expected = spark.read.parquet(str(tmp_path / f"{family}-out")), spark.sql(STARTERS[family].answer)
-    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, expected.collect()))

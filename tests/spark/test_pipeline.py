@@ -40,6 +40,7 @@ def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
+@pytest.mark.every_session
 @pytest.mark.parametrize("operator", STARTERS)
 def test_every_starter_gives_the_answer_of_its_sql(spark: SparkSession, tmp_path: Path, operator: str) -> None:
     loaded = load(init(operator, tmp_path, parts=2, rows=400))

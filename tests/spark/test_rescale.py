@@ -39,6 +39,7 @@ def send(left: Feed, right: Feed, number: int) -> None:
     right.send(*({"k": k, "b": f"{number}-{k}", "bt": f"2024-05-17T12:{number:02d}:30"} for k in range(0, 60, 3)))
 
 
+@pytest.mark.every_session
 @pytest.mark.parametrize("name", JOINS)
 def test_restarts_with_other_numbers(spark: SparkSession, tmp_path: Path, name: str) -> None:
     left = Feed(spark, tmp_path / "left", "k long, a string, at timestamp")
