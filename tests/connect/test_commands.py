@@ -78,7 +78,7 @@ def test_paths_are_looked_for_on_the_server(server: str, tmp_path: Path) -> None
     file.write_text(file.read_text().replace("path: progressive-data/orders", "path: elsewhere"))
     refused = watersmeet("check", str(file), "--remote", server)
     assert refused.returncode == 2
-    assert "sources.orders: [PATH_NOT_FOUND] Path does not exist: file:/" in refused.stderr
+    assert "sources.orders: [PATH_NOT_FOUND]" in refused.stderr
     assert f"{tmp_path}/elsewhere. The Spark Connect server looks for it in its own file systems." in refused.stderr
     file.write_text(
         file.read_text().replace("path: elsewhere", "path: progressive-data/orders") + "state_dir: s3://b/x\n"
