@@ -174,6 +174,7 @@ def test_nothing_to_show(spark: SparkSession, tmp_path: Path) -> None:
             read(spark, tmp_path / "none")
 
 
+@pytest.mark.classic("foreachBatch runs outside the query there")
 def test_batches_without_data_and_two_actions_on_one_batch(streams: Streams) -> None:
     """Downstream of the join a windowed count, which runs no-data batches; each batch is used twice."""
     streams.arrive(rows=100)
