@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from watersmeet.engine.held_rows import complete_version, present
 from watersmeet.engine.inheritance import bring_up
-from watersmeet.engine.registry import build, operator_class
-from watersmeet.errors import OptionError, StateMismatchError
+from watersmeet.engine.registry import build
+from watersmeet.errors import OptionError
 from watersmeet.join.operator import saved
 from watersmeet.plan import JoinPlan
 from watersmeet.state.description import record_inputs
@@ -45,7 +45,6 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
     former = description.plan
     if partitions == former.partitions:
         return Rescaled(partitions, partitions, complete_version(directory, former), 0)
-    check_divides(who, directory, former)
     version = complete_version(directory, former)
     plan = replace(former, partitions=partitions, former=(*former.former, former.partitions))
     clear_division(directory, plan.division)
@@ -57,19 +56,6 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
     record_join(directory, plan)
     record_inputs(directory, replace(description, plan=plan))
     return Rescaled(former.partitions, partitions, version, rows)
-
-
-def check_divides(who: str, directory: StateDir, plan: JoinPlan) -> None:
-    """Refuse a join whose state cannot be divided."""
-    if not operator_class(plan.operator).divides(plan):
-        raise StateMismatchError(
-            f"{who}, state directory {directory.uri}",
-            expected="a join whose state can be divided anew",
-            found=f"the operator {plan.operator} with its options",
-            hint="Semi-stream joins, joins that propagate punctuations and multiway joins with optional inputs keep "
-            "their number of partitions (docs/rescaling.md): let the query run to its end, or start over with a new "
-            "state directory.",
-        )
 
 
 def _establish(directory: StateDir, plan: JoinPlan, partition: int, version: int, query: str) -> int:

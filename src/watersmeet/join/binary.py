@@ -73,11 +73,6 @@ class BinaryJoin(Operator):
         """One per input."""
         return self.stores.values()
 
-    @classmethod
-    def divides(cls, plan: JoinPlan) -> bool:
-        """It can."""
-        return True
-
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows of both inputs."""
         for origin in origins:

@@ -24,7 +24,6 @@ from pyspark.sql import types as T
 
 from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
-from watersmeet.engine.registry import operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -104,8 +103,7 @@ class Binding:
         directory = self._directory(spark)
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
-        divisible = operator_class(self.operator).divides(plan)
-        plan = register_join(self.who, directory, plan, succeeds=self.succeeds, divisible=divisible)
+        plan = register_join(self.who, directory, plan, succeeds=self.succeeds)
         if plan.former:
             sweep(directory, plan)
         record_inputs(directory, described(plan, rows, key_types))

@@ -49,10 +49,11 @@ def prepare_master(
     """Write a DataFrame as the first version of a master table for `semi_stream_join`; returns the version's number.
 
     `on` names the key columns; rows with a null key match nothing and are left out. `partitions` (by default
-    `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that every join with the table
-    will have. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read;
-    `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`. `path` may be in an object
-    store; `storage_options` say how to reach it where the session's Hadoop settings and the environment do not.
+    `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that a join with the table has if
+    it is not told another one. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every
+    policy can read; `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`. `path` may
+    be in an object store; `storage_options` say how to reach it where the session's Hadoop settings and the environment
+    do not.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(spark.read.parquet("parts"), on="part_id", path="masters/parts")  # doctest: +SKIP
