@@ -12,10 +12,10 @@ SPARK  := JAVA_HOME="$$(cat $(VENV)/java_home)"
 BENCH       := benchmarks/stream_stream.py benchmarks/drivers.py benchmarks/progressive.py benchmarks/window_crossover.py benchmarks/shedding.py benchmarks/ssbj_vs_mesh.py benchmarks/semi_stream_delay.py
 BENCH_LARGE := benchmarks/wide_rows.py benchmarks/row_cost.py benchmarks/small_batches.py benchmarks/scaling.py benchmarks/state_growth.py benchmarks/multiway.py benchmarks/bounded_memory.py benchmarks/stalls.py benchmarks/window_join.py benchmarks/outer.py benchmarks/punctuations.py benchmarks/semi_stream.py benchmarks/object_store.py
 
-# The releases of Spark that are supported, each in an environment of its own under .venvs. The connectors are tested on
-# the newest one that has all of them (src/watersmeet/pipeline/connectors.py).
-RELEASES   := 4.1 4.2 4.3
-CONNECTORS := 4.1
+# The releases of Spark that are supported, each in an environment of its own under .venvs. The lock has the newest one
+# that has all connectors (src/watersmeet/pipeline/connectors.py); CONNECTORS=4.2 tests them on another one.
+RELEASES       := 4.1 4.2 4.3
+CONNECTOR_VENV := $(if $(CONNECTORS),.venvs/$(CONNECTORS),$(VENV))
 RELEASE_TESTS := $(if $(SUBSET),tests/spark/test_binding.py tests/spark/test_types.py \
   tests/spark/test_pipeline.py::test_every_starter_gives_the_answer_of_its_sql,tests/spark)
 
@@ -66,9 +66,13 @@ test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each
 	  JAVA_HOME="$$(cat .venvs/$$release/java_home)" .venvs/$$release/bin/python -m pytest $(RELEASE_TESTS) $(ARGS); \
 	done
 
+.PHONY: test-connect
+test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (ARGS=--connect=all: with all its parameters)
+	@$(SPARK) $(BIN)/python -m pytest -n 2 --dist worksteal --connect -m spark tests/spark tests/connect $(ARGS)
+
 .PHONY: test-connectors
-test-connectors: .venvs/$(CONNECTORS)/.setup-done ## Run the tests with Kafka, Delta, Iceberg and Avro (fetches about 150 MB once)
-	@JAVA_HOME="$$(cat .venvs/$(CONNECTORS)/java_home)" .venvs/$(CONNECTORS)/bin/python -m pytest tests/connectors $(ARGS)
+test-connectors: $(CONNECTOR_VENV)/.setup-done ## Run the tests with Kafka, Delta, Iceberg and Avro (fetches about 150 MB once)
+	@JAVA_HOME="$$(cat $(CONNECTOR_VENV)/java_home)" $(CONNECTOR_VENV)/bin/python -m pytest tests/connectors $(ARGS)
 
 .PHONY: test-browser
 test-browser: $(STAMP) ## Run the tests of the page in a real browser (installs Chromium if there is none)

@@ -11,10 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from watersmeet.pipeline.connectors import complete_release
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 HEADER = """\
 # Every dependency of watersmeet[dev,lab] at one exact version. Refresh with `make lock`.
+# Spark is the newest release that has all connectors.
 """
 
 
@@ -22,6 +25,7 @@ def resolve() -> dict[str, str]:
     """Name and version of every package that `watersmeet[dev,lab]` needs."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--dry-run", "--ignore-installed", "--report", "-", f"{ROOT}[dev,lab]"]
+    command.append(f"pyspark=={complete_release()}.*")
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     packages = (item["metadata"] for item in report["install"])
     return {normalised(p["name"]): p["version"] for p in packages if p["name"] != "watersmeet"}

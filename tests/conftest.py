@@ -1,5 +1,11 @@
 """Shared by all tests: one Spark session for the whole run, and Hypothesis profiles.
 
+With `--connect` the session is one of Spark Connect, whose server is a process of its own: the second lane of the Spark
+tests (`make test-connect`). It has every test of tests/spark once: of several sets of parameters the first one runs,
+unless the test is marked `every_session` (`--connect=all` runs them all). What the sets vary is the business of the
+operators, which are the same in both lanes. A test that needs the driver in its own process is marked `classic`, with
+the reason.
+
 HYPOTHESIS_PROFILE=soak draws many more examples, different ones in every run; the default, `ci`, always draws
 the same ones.
 """
@@ -21,17 +27,65 @@ settings.register_profile("soak", patient, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--connect",
+        nargs="?",
+        const="once",
+        choices=("once", "all"),
+        help="run the tests that use Spark in a Spark Connect session, each once or with all its parameters",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--connect") == "once":
+        _keep_first_parameters(config, items)
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+        classic = item.get_closest_marker("classic")
+        if classic and config.getoption("--connect"):
+            item.add_marker(pytest.mark.skip(reason=f"needs a classic session: {classic.args[0]}"))
+
+
+def _keep_first_parameters(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    kept, left = [], []
+    for item in items:
+        runs = first[item.nodeid.partition("[")[0]] is item or item.get_closest_marker("every_session")
+        (kept if runs else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    from tests.connect.server import ConnectServer
+
+    running = ConnectServer(tmp_path_factory.mktemp("connect"))
+    yield running.remote
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     # Imported here so that tests without Spark never start a JVM.
+    from pyspark.sql import SparkSession
+
     import watersmeet as wm
 
-    session = wm.local_session(cores=2, partitions=2)
+    if request.config.getoption("--connect"):
+        session = SparkSession.builder.remote(request.getfixturevalue("server")).getOrCreate()
+    else:
+        session = wm.local_session(cores=2, partitions=2)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def where(request: pytest.FixtureRequest) -> list[str]:
+    """What tells the command line to run where the tests do."""
+    if request.config.getoption("--connect"):
+        return ["--remote", request.getfixturevalue("server")]
+    return ["--master", "local[2]"]

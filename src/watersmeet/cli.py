@@ -25,6 +25,8 @@ from watersmeet.errors import PlanError, WatersmeetError, extra
 from watersmeet.release import __version__
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from watersmeet.pipeline.config import LoadedPipeline
 
 app = typer.Typer(
@@ -37,6 +39,9 @@ app = typer.Typer(
 
 PipelineFile = Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)]
 Master = Annotated[str | None, typer.Option(help="The Spark master, in place of the file's; by default local[*].")]
+Remote = Annotated[
+    str | None, typer.Option(help="A Spark Connect server to run on, sc://host[:port], in place of a master.")
+]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, name=value; may be repeated.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show the full trace of a failure, and what Spark prints at its start.")
@@ -78,6 +83,7 @@ def main(
 def run(
     pipeline: PipelineFile,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
     as_json: AsJson = False,
     plain: Annotated[bool, typer.Option("--plain", help="A line per micro-batch in place of the live view.")] = False,
@@ -91,16 +97,15 @@ def run(
     with _exit_codes(verbose) as guard:
         from watersmeet.pipeline.display import make_display
         from watersmeet.pipeline.run import run as run_pipeline
-        from watersmeet.pipeline.session import start_session
 
         loaded = guard.load(pipeline, conf)
         if ui:
             _need_ui("watersmeet run --ui")
-        session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
-        stop = _stop_on_signals()
-        style = "json" if as_json else "plain" if plain else "auto"
-        display = make_display(style, loaded.secrets.redact)
         with ExitStack() as around:
+            session = around.enter_context(_session(loaded, master, remote, conf, verbose))
+            stop = _stop_on_signals()
+            style = "json" if as_json else "plain" if plain else "auto"
+            display = make_display(style, loaded.secrets.redact)
             if ui:
                 from watersmeet.view.watching import Watching
 
@@ -127,6 +132,7 @@ def check(
         typer.Option("--spark/--no-spark", help="Also let Spark analyse columns and expressions (takes some seconds)."),
     ] = True,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
@@ -134,22 +140,27 @@ def check(
     with _exit_codes(verbose) as guard:
         from watersmeet.pipeline.places import place_problems
         from watersmeet.pipeline.problems import PipelineError
-        from watersmeet.pipeline.session import package_notes, package_problems, start_session
+        from watersmeet.pipeline.remote import packages_note
+        from watersmeet.pipeline.session import package_notes, package_problems
         from watersmeet.pipeline.storage import storage_notes
 
         loaded = guard.load(pipeline, conf, draft=True)
-        for line in [*package_notes(loaded), *storage_notes(loaded.state_dir)]:
+        packages = packages_note(loaded) if remote else package_notes(loaded)
+        for line in [*packages, *storage_notes(loaded.state_dir)]:
             print(f"{pipeline}: {line}")
-        wrong_packages = package_problems(loaded)
+        wrong_packages = [] if remote else package_problems(loaded)
         if spark and not wrong_packages:
             from watersmeet.pipeline.explain import check as check_with_spark
 
-            try:
-                session = start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)
-            except WatersmeetError as error:  # a package that cannot be had; the rest can still be reported
-                problem = loaded.problem(str(error), ("packages",))
-                raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
-            check_with_spark(loaded, session)
+            with ExitStack() as open_session:
+                try:
+                    session = open_session.enter_context(_session(loaded, master, remote, conf, verbose))
+                except WatersmeetError as error:  # a package that cannot be had; the rest can still be reported
+                    if remote:
+                        raise
+                    problem = loaded.problem(str(error), ("packages",))
+                    raise PipelineError([*loaded.problems, *place_problems(loaded), problem]) from error
+                check_with_spark(loaded, session)
         elif problems := [*loaded.problems, *place_problems(loaded), *wrong_packages]:
             raise PipelineError(problems)
         print(f"{pipeline}: OK")
@@ -216,14 +227,16 @@ def connectors(
 
 
 @app.command()
-def explain(pipeline: PipelineFile, master: Master = None, conf: Conf = None, verbose: Verbose = False) -> None:
+def explain(
+    pipeline: PipelineFile, master: Master = None, remote: Remote = None, conf: Conf = None, verbose: Verbose = False
+) -> None:
     """Print what a pipeline would do: streams, columns, partitions, memory shares, the operator's choices."""
     with _exit_codes(verbose) as guard:
         from watersmeet.pipeline.explain import explain as explain_pipeline
-        from watersmeet.pipeline.session import start_session
 
         loaded = guard.load(pipeline, conf)
-        print(explain_pipeline(loaded, start_session(loaded, master=master, conf=_settings(conf), verbose=verbose)))
+        with _session(loaded, master, remote, conf, verbose) as session:
+            print(explain_pipeline(loaded, session))
 
 
 @app.command()
@@ -430,6 +443,23 @@ def _exit_codes(verbose: bool) -> Iterator[_Guard]:
             print(guard.secrets.redact(f"{type(error).__name__}: {first_lines(error)}"), file=sys.stderr)
             print("--verbose shows the full trace.", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, PlanError) else 1) from None
+
+
+@contextmanager
+def _session(
+    loaded: LoadedPipeline, master: str | None, remote: str | None, conf: list[str] | None, verbose: bool
+) -> Iterator[SparkSession]:
+    """The session of a command. One of Spark Connect is closed at the end: the server outlives this process."""
+    from watersmeet.pipeline.session import start_session
+
+    if master and remote:
+        raise typer.BadParameter("give --master or --remote, not both", param_hint="--remote")
+    session = start_session(loaded, master=master, remote=remote, conf=_settings(conf), verbose=verbose)
+    try:
+        yield session
+    finally:
+        if remote:
+            session.stop()
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from tests.processes import end_with_parent
 from watersmeet.pipeline.jars import fetch, java_program
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.1.2"
@@ -54,18 +57,21 @@ group.initial.rebalance.delay.ms=0
         return f"localhost:{self._port}"
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
-        with (self.folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._java("kafka.Kafka"), str(self._settings)], stdout=log, stderr=log, start_new_session=True
-            )
+        """Start, and wait until it answers. Its address stays, so a port that is taken just now is waited for."""
         deadline = time.monotonic() + STARTED_WITHIN
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                with (self.folder / "broker.log").open("ab") as log:
+                    command = [*self._java("kafka.Kafka"), str(self._settings)]
+                    self._process = subprocess.Popen(
+                        command, stdout=log, stderr=log, start_new_session=True, preexec_fn=end_with_parent
+                    )
             with socket.socket() as probe:
                 probe.settimeout(1.0)
-                if probe.connect_ex(("localhost", self._port)) == 0:
+                if probe.connect_ex(("localhost", self._port)) == 0 and self._process.poll() is None:
                     return
             time.sleep(0.2)
+        self.kill()
         raise AssertionError(f"the broker did not start: {(self.folder / 'broker.log').read_text()[-2000:]}")
 
     def kill(self) -> None:
@@ -88,6 +94,9 @@ group.initial.rebalance.delay.ms=0
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])
+    """A port below those that the system gives to clients: nobody gets it by chance while the broker is away."""
+    while True:
+        port = random.randrange(12_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("localhost", port))
+            return port

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.cases import CASES
-from tests.conformance.test_divisions import NUMBERS, divides, script_of
+from tests.conformance.test_divisions import NUMBERS, has_one_answer, script_of
 from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
 from watersmeet.engine.registry import OPERATORS
 from watersmeet.engine.rescale import rescale
 from watersmeet.engine.runtime import run_batch
-from watersmeet.errors import StateMismatchError
 from watersmeet.plan import JoinPlan
-from watersmeet.state.description import Description, record_inputs, recorded_inputs
+from watersmeet.state.description import Description, record_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import read_join, register_join
@@ -29,8 +28,7 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.divisions import shares
 from watersmeet.testing.harness import rows_of
 
-DIVISIBLE = {name: [case for case in CASES if case.operator == name and divides(case)] for name in OPERATORS}
-OPERATORS_THAT_DIVIDE = sorted(name for name, cases in DIVISIBLE.items() if cases)
+DIVISIBLE = {name: [case for case in CASES if case.operator == name and has_one_answer(case)] for name in OPERATORS}
 
 
 def begin(case: Case, folder: Path, partitions: int) -> tuple[StateDir, JoinPlan]:
@@ -42,7 +40,7 @@ def begin(case: Case, folder: Path, partitions: int) -> tuple[StateDir, JoinPlan
 
 def registered(directory: StateDir, plan: JoinPlan) -> JoinPlan:
     """What happens when the join is built."""
-    plan = register_join("test", directory, replace(plan, former=()), divisible=True)
+    plan = register_join("test", directory, replace(plan, former=()))
     record_inputs(directory, replace(Description.plain(plan)))
     return plan
 
@@ -54,7 +52,7 @@ def whole_batch(plan: JoinPlan, script: Script, number: int, folder: Path) -> Co
     return found
 
 
-@pytest.mark.parametrize("operator", OPERATORS_THAT_DIVIDE)
+@pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("seed", range(6))
 def test_deaths_in_any_batch_of_any_division(operator: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"{operator} {seed}")
@@ -92,7 +90,7 @@ def test_deaths_in_any_batch_of_any_division(operator: str, seed: int, tmp_path:
     assert deaths
 
 
-@pytest.mark.parametrize("operator", OPERATORS_THAT_DIVIDE)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_rescale_dies_at_any_step(operator: str, tmp_path: Path) -> None:
     rng = random.Random(operator)
     case = DIVISIBLE[operator][-1]
@@ -122,15 +120,3 @@ def test_rescale_dies_at_any_step(operator: str, tmp_path: Path) -> None:
         total = first + sum((whole_batch(now, script, number, folder) for number in (4, 5)), Counter())
         assert total == case.expected(script), death
     assert seen == {before, after}
-
-
-def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.operator == "semi_stream")
-    directory, plan = begin(case, tmp_path, 1)
-    whole_batch(plan, case.random_script(1), 0, tmp_path)
-    with pytest.raises(StateMismatchError, match="expected a join whose state can be divided anew"):
-        rescale(directory, 2)
-    with pytest.raises(StateMismatchError, match="expected 1 partitions, with which the state was begun") as caught:
-        register_join("test", directory, replace(plan, partitions=2), divisible=False)
-    assert "cannot be divided anew" in str(caught.value)
-    assert recorded_inputs(directory).plan.partitions == 1

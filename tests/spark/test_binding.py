@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import watersmeet as wm
 from watersmeet.errors import StateDirError
+from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
@@ -68,6 +70,14 @@ class Streams:
     @property
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint"
+
+
+@pytest.fixture
+def other_session(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
+    """A session with settings of its own."""
+    if is_classic(spark):
+        return spark.newSession()
+    return SparkSession.builder.remote(request.getfixturevalue("server")).create()
 
 
 @pytest.fixture
@@ -164,6 +174,7 @@ def test_nothing_to_show(spark: SparkSession, tmp_path: Path) -> None:
             read(spark, tmp_path / "none")
 
 
+@pytest.mark.classic("foreachBatch runs outside the query there")
 def test_batches_without_data_and_two_actions_on_one_batch(streams: Streams) -> None:
     """Downstream of the join a windowed count, which runs no-data batches; each batch is used twice."""
     streams.arrive(rows=100)
@@ -174,10 +185,12 @@ def test_batches_without_data_and_two_actions_on_one_batch(streams: Streams) -> 
         .agg(F.count("*").alias("n"))
         .select("window.start", "n")
     )
-    seen: list[tuple[int, list[Any], int]] = []
+    uses = streams.folder / "uses"  # in Connect the function runs on the server
+    uses.mkdir()
 
     def use(frame: DataFrame, number: int) -> None:
-        seen.append((number, frame.collect(), frame.count()))
+        emitted = [(row.start.timestamp(), row.n) for row in frame.collect()]
+        (uses / f"{number:03d}.json").write_text(json.dumps([number, emitted, frame.count()]))
 
     writer = counts.writeStream.foreachBatch(use).option("checkpointLocation", str(streams.checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
@@ -185,10 +198,11 @@ def test_batches_without_data_and_two_actions_on_one_batch(streams: Streams) -> 
     writer.trigger(availableNow=True).start().awaitTermination()
     left, right = (streams.spark.read.parquet(str(streams.folder / side)) for side in "lr")
     answer = left.join(right, "k").groupBy(F.window("l_time", "5 minutes")).agg(F.count("*").alias("n"))
-    wanted = {row.start: row.n for row in answer.select("window.start", "n").collect()}
+    wanted = {row.start.timestamp(): row.n for row in answer.select("window.start", "n").collect()}
+    seen = [json.loads(file.read_text()) for file in sorted(uses.iterdir())]
     emitted = [row for _, rows, _ in seen for row in rows]
     assert emitted
-    assert all(wanted[row.start] == row.n for row in emitted)
+    assert all(wanted[start] == n for start, n in emitted)
     assert all(len(rows) == count for _, rows, count in seen)
     # A no-data batch is a version of its own, in every partition.
     last = seen[-1][0]
@@ -230,8 +244,10 @@ def test_state_in_another_place_relative_to_the_driver(
     assert (tmp_path / "relative" / "part-00000").is_dir()
 
 
-def test_a_session_that_would_read_everything_in_one_batch_is_pointed_out(spark: SparkSession, tmp_path: Path) -> None:
-    session = spark.newSession()
+def test_a_session_that_would_read_everything_in_one_batch_is_pointed_out(
+    other_session: SparkSession, tmp_path: Path
+) -> None:
+    session = other_session
     session.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "false")
     left, right = (session.readStream.schema("k long").parquet(_folder(tmp_path / side)) for side in ("left", "right"))
     with pytest.warns(UserWarning, match=r"triggerAvailableNowWrapper\.enabled"):
@@ -243,8 +259,8 @@ def _folder(path: Path) -> str:
     return str(path)
 
 
-def test_partitions_are_the_cores_unless_the_session_says_otherwise(spark: SparkSession) -> None:
-    session = spark.newSession()
+def test_partitions_are_the_cores_unless_the_session_says_otherwise(other_session: SparkSession) -> None:
+    session = other_session
     session.conf.set("spark.sql.shuffle.partitions", "7")
     assert default_partitions(session) == 7
     session.conf.set("spark.sql.shuffle.partitions", "200")  # Spark's own default, but said

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -19,6 +20,7 @@ from watersmeet.state.history import newest_manifests
 CLUSTER = Path(__file__).parent / "cluster"
 
 
+@pytest.mark.classic("starts a cluster of its own")
 def test_failing_tasks_on_two_executors_leave_the_same_answer_and_state(spark: SparkSession, tmp_path: Path) -> None:
     batches = 3
     for number in range(batches):

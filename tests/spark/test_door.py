@@ -111,6 +111,7 @@ def plan_of(joined: DataFrame) -> str:
     return re.sub(r"watersmeet_\w+|@[0-9a-f]+|#\d+L?|state-\w+|\[id=.*?\]|file:\S+", "", text)
 
 
+@pytest.mark.classic("compares plans as the JVM writes them")
 @pytest.mark.parametrize("name", SAID)
 def test_it_is_the_very_plan_of_the_function(trial: Trial, name: str) -> None:
     """So that it costs nothing."""

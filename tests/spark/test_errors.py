@@ -215,7 +215,9 @@ def test_operators_right_above_the_join_that_renumber_its_partitions(
 def test_a_result_outside_a_streaming_query() -> None:
     assert message(WorkerSetupError, lambda: Position.now("progressive_join")) == (
         "progressive_join: expected to run inside a streaming query, found no micro-batch. Start the result with "
-        "writeStream; an action inside foreachBatch that runs in a thread of its own needs pyspark.InheritableThread."
+        "writeStream; an action inside foreachBatch that runs in a thread of its own needs pyspark.InheritableThread. "
+        "In Spark Connect all of them run outside the query: write to a sink there, and use foreachBatch on a stream "
+        "that reads it."
     )
 
 

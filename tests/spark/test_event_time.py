@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -197,7 +199,9 @@ def test_a_semi_stream_join_that_answers_at_once_keeps_the_watermark(ads: Ads) -
 def watermarks(frame: DataFrame) -> tuple[dict[str, int], dict[str, str]]:
     """The delays that the columns of a DataFrame say they have, in milliseconds, and the watermarks of its plan."""
     said = {field.name: field.metadata[DELAY] for field in frame.schema if DELAY in field.metadata}
-    plan = frame._jdf.queryExecution().analyzed().toString()
+    with redirect_stdout(StringIO()) as printed:
+        frame.explain(extended=True)
+    plan = printed.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
     return said, dict(re.findall(r"EventTimeWatermark [-\w]+, (\w+)#\d+\S*: timestamp, (.+)", plan))
 
 

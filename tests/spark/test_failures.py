@@ -158,6 +158,7 @@ def test_the_input_is_an_attribute(trial: Trial) -> None:
     assert (cause.input, cause.column, cause.option) == ("left", None, None)
 
 
+@pytest.mark.classic("foreachBatch runs outside the query there")
 def test_the_cause_through_foreach_batch_and_an_exception_of_the_users_own(trial: Trial) -> None:
     def write(frame: DataFrame, _number: int) -> None:
         try:

@@ -22,6 +22,7 @@ from watersmeet.pipeline.run import PIPELINE, RunFailedError, run
 from watersmeet.pipeline.session import start_session
 from watersmeet.pipeline.starter import STARTERS, init, write_part
 from watersmeet.spark.control import declare_end
+from watersmeet.spark.plans import is_classic
 
 CANARY = "canary-5d41402abc4b"
 
@@ -39,6 +40,7 @@ def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
+@pytest.mark.every_session
 @pytest.mark.parametrize("operator", STARTERS)
 def test_every_starter_gives_the_answer_of_its_sql(spark: SparkSession, tmp_path: Path, operator: str) -> None:
     loaded = load(init(operator, tmp_path, parts=2, rows=400))
@@ -91,14 +93,17 @@ def test_check_lets_spark_find_the_line(spark: SparkSession, tmp_path: Path, old
     assert not (tmp_path / "watersmeet-work").exists()
 
 
-def test_no_secret_is_ever_written(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_ever_written(
+    spark: SparkSession, where: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "secret.txt").write_text(f"{CANARY}\n")
     file = init("progressive", tmp_path, parts=1, rows=50)
     options = f"options: {{token: '${{file:secret.txt}}', url: 'http://me:{CANARY}-x@host', x.jaas.config: {CANARY}-y}}"
     text = file.read_text().replace("    options: {maxFilesPerTrigger: 1}", f"    {options}")
     file.write_text(text.replace("  path: progressive-out", f"  path: progressive-out\n  {options}"))
     loaded = load(file)
-    start_session(loaded, master="local[2]")  # the session there is, with the settings of `watersmeet run`
+    # The session there is, with the settings of `watersmeet run`.
+    start_session(loaded, **{where[0].strip("-"): where[1]})
     for style in ("plain", "json"):
         run(loaded, spark, display=make_display(style, loaded.secrets.redact))
     said = [explain(loaded, spark), repr(loaded.pipeline)]
@@ -110,7 +115,8 @@ def test_no_secret_is_ever_written(spark: SparkSession, tmp_path: Path, capfd: p
     with pytest.raises(RunFailedError) as caught:
         run(broken, spark)
     said += [str(caught.value), caught.value.detail, repr(caught.value)]
-    spark.sparkContext.setLogLevel("ERROR")
+    if is_classic(spark):
+        spark.sparkContext.setLogLevel("ERROR")
     captured = capfd.readouterr()
     assert CANARY not in "".join([*said, captured.out, captured.err])
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in (file, tmp_path / "secret.txt")]
@@ -126,25 +132,27 @@ def test_a_second_run_at_the_same_time_is_refused(spark: SparkSession, tmp_path:
         run(loaded, spark)
 
 
-def test_interrupted_and_killed_it_ends_with_the_same_output(spark: SparkSession, tmp_path: Path) -> None:
+def test_interrupted_and_killed_it_ends_with_the_same_output(
+    spark: SparkSession, where: list[str], tmp_path: Path
+) -> None:
     """Ctrl-C after the first batch, SIGKILL after some more, then to the end, each in a process of its own."""
     file = init("progressive", tmp_path, parts=8, rows=300)
     file.write_text(file.read_text().replace("64 MB", "2 MB"))
 
-    first = start(file)
+    first = start(file, where)
     wait_for_batch(first.stdout, 0)
     first.send_signal(signal.SIGINT)
     output, errors = first.communicate(timeout=240)
     assert first.returncode == 0, errors
     assert json.loads(output.splitlines()[-1])["status"] == "stopped"
 
-    second = start(file)
+    second = start(file, where)
     reached = wait_for_batch(second.stdout, 2)
     second.kill()
     second.communicate(timeout=240)
     assert reached < 7  # killed on the way, not at the end
 
-    third = start(file)
+    third = start(file, where)
     output, errors = third.communicate(timeout=480)
     assert (third.returncode, errors) == (0, "")  # none of Spark's own words at its start
     *events, end = map(json.loads, output.splitlines())
@@ -318,8 +326,8 @@ def test_rows_after_an_end_are_blamed_on_who_declared_it(
     assert "Starting it again" not in message  # the same rows would fail again
 
 
-def start(file: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "watersmeet", "run", str(file), "--master", "local[2]", "--json"]
+def start(file: Path, where: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "watersmeet", "run", str(file), *where, "--json"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )

@@ -1,10 +1,11 @@
-"""What is asked of plans and sessions without the JVM agrees with what the JVM says."""
+"""What is asked of plans without the JVM agrees with what the JVM says."""
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.plans import is_classic, plans
+from watersmeet.spark.plans import plans
 from watersmeet.spark.schema import row_bytes
 
 TYPES = (
@@ -14,6 +15,7 @@ TYPES = (
 )
 
 
+@pytest.mark.classic("compares with what the JVM says")
 def test_the_size_of_a_row_is_sparks_estimate(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], TYPES)
     assert row_bytes(frame.schema.fields) == frame._jdf.schema().defaultSize() + 8
@@ -23,7 +25,6 @@ def test_the_size_of_a_row_is_sparks_estimate(spark: SparkSession) -> None:
 
 
 def test_watermarks_are_found_changed_and_removed(spark: SparkSession) -> None:
-    assert is_classic(spark)
     rate = spark.readStream.format("rate").load()
     declared = rate.withWatermark("timestamp", "10 minutes").where("value > 1")
     assert not plans(rate).has_watermarks()

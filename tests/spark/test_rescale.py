@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import watersmeet as wm
 from watersmeet.cli import app
-from watersmeet.errors import StateMismatchError
 
 Join = Callable[[DataFrame, DataFrame, Path, int], DataFrame]
 
@@ -27,11 +26,11 @@ JOINS: dict[str, Join] = {
         left, right, "k", state_dir=at, window="1 h", time=("at", "bt"), partitions=n, how="left"
     ),
     "multiway": lambda left, right, at, n: wm.multiway_join(
-        {"left": left, "right": right}, "k", state_dir=at, partitions=n
+        {"left": left, "right": right}, "k", state_dir=at, partitions=n, optional="right"
     ),
     "punctuated": lambda left, right, at, n: wm.punctuated_join(left, right, "k", state_dir=at, partitions=n),
 }
-HOW = {"progressive": "full", "window": "left"}
+HOW = {"progressive": "full", "window": "left", "multiway": "left"}
 
 
 def send(left: Feed, right: Feed, number: int) -> None:
@@ -39,6 +38,7 @@ def send(left: Feed, right: Feed, number: int) -> None:
     right.send(*({"k": k, "b": f"{number}-{k}", "bt": f"2024-05-17T12:{number:02d}:30"} for k in range(0, 60, 3)))
 
 
+@pytest.mark.every_session
 @pytest.mark.parametrize("name", JOINS)
 def test_restarts_with_other_numbers(spark: SparkSession, tmp_path: Path, name: str) -> None:
     left = Feed(spark, tmp_path / "left", "k long, a string, at timestamp")
@@ -80,28 +80,25 @@ def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(path.name for path in state.glob("part-*.1")) == [f"part-{n:05d}.1" for n in range(5)]
 
 
-def test_a_semi_stream_join_keeps_its_number(spark: SparkSession, tmp_path: Path) -> None:
-    left = Feed(spark, tmp_path / "left", "k long, a string")
-    left.send({"k": 1, "a": "x"})
-    wm.prepare_master(left.batch.withColumnRenamed("a", "b"), "k", tmp_path / "master", partitions=2)
-    run(wm.semi_stream_join(left.stream, tmp_path / "master", "k", state_dir=tmp_path / "state"), tmp_path)
-    result = CliRunner().invoke(app, ["rescale", str(tmp_path / "state"), "--partitions", "4"])
-    assert result.exit_code == 1
-    assert (
-        "Semi-stream joins, joins that propagate punctuations and multiway joins with optional inputs" in result.stderr
-    )
-
-
-def test_a_join_that_propagates_keeps_its_number(spark: SparkSession, tmp_path: Path) -> None:
-    left = Feed(spark, tmp_path / "left", "k long, a string")
-    right = Feed(spark, tmp_path / "right", "k long, b string")
-    left.send({"k": 1, "a": "x"})
-    right.send({"k": 1, "b": "x"})
-    run(
-        wm.punctuated_join(
-            left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=2, propagate="said"
-        ),
-        tmp_path,
-    )
-    with pytest.raises(StateMismatchError, match="expected 2 partitions, with which the state was begun"):
-        wm.punctuated_join(left.stream, right.stream, "k", state_dir=tmp_path / "state", partitions=4, propagate="said")
+@pytest.mark.parametrize("policy", ["aligned", "ssbj"])
+def test_a_semi_stream_join_and_its_table_have_their_own_numbers(
+    spark: SparkSession, tmp_path: Path, policy: str
+) -> None:
+    stream = Feed(spark, tmp_path / "stream", "k long, a string")
+    table = spark.range(0, 60, 3).selectExpr("id as k", "concat('row ', id) as b")
+    wm.prepare_master(table, "k", tmp_path / "master", partitions=4, chunk_rows=2)
+    state = tmp_path / "state"
+    for number, partitions in enumerate([4, 3, 8, None]):
+        stream.send(*({"k": k, "a": f"{number}-{k}"} for k in range(0, 60, 2)))
+        if number == 3:
+            wm.end_input(state, "stream")
+        joined = wm.semi_stream_join(
+            stream.stream, tmp_path / "master", "k", "left", state_dir=state, policy=policy, max_delay=3,
+            partitions=partitions, idle="sleep",
+        )  # fmt: skip
+        run(joined, tmp_path)
+        waiting = wm.read_rows(spark, state, "stream").count()
+        assert (waiting > 0) == (number < 3)
+    assert len(list(state.glob("part-*.2"))) == 8
+    answer = stream.batch.join(table, "k", "left")
+    assert rows(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == rows(answer)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from watersmeet.pipeline.starter import init
+
 # No finder knows the packages, as if they had not been installed.
 WITHOUT = """
 import sys
@@ -95,3 +97,15 @@ def test_the_page_names_its_extra_and_the_saved_page_needs_none(state: Path, tmp
     saved = without_extras("report", str(state), "-o", str(tmp_path / "report.html"))
     assert (saved.returncode, saved.stderr) == (0, "")
     assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_remote_names_its_extra(tmp_path: Path) -> None:
+    file = init("progressive", tmp_path, parts=1, rows=10)
+    without_grpc = WITHOUT.replace("matplotlib", "grpc")
+    command = ["run", str(file), "--remote", "sc://localhost"]
+    refused = run(f"{without_grpc}\nfrom watersmeet.cli import app\napp({command!r})")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "watersmeet --remote: expected the packages of watersmeet[connect], found no module grpc. "
+        "Install them: pip install 'watersmeet[connect]'.\n"
+    )

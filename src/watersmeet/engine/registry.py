@@ -32,9 +32,3 @@ def operator_class(name: str) -> type[Operator]:
 def build(plan: JoinPlan, space: RunSpace) -> Operator:
     """A fresh operator for a plan."""
     return operator_class(plan.operator)(plan, space)
-
-
-def divides(plan: JoinPlan) -> bool:
-    """Whether the state of a join can be divided anew. Rows of hot keys lie in partitions that their hash does not
-    name."""
-    return not plan.hot_keys and operator_class(plan.operator).divides(plan)

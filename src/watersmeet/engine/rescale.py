@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from watersmeet.engine.held_rows import complete_version, present
 from watersmeet.engine.inheritance import bring_up
-from watersmeet.engine.registry import build, divides
-from watersmeet.errors import OptionError, StateMismatchError
+from watersmeet.engine.registry import build
+from watersmeet.errors import OptionError
 from watersmeet.join.operator import saved
 from watersmeet.plan import JoinPlan
 from watersmeet.state.description import record_inputs
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import clear_division, record_join
+from watersmeet.state.identity import check_divisible, clear_division, record_join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import PartitionStore
 
@@ -45,7 +45,7 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
     former = description.plan
     if partitions == former.partitions:
         return Rescaled(partitions, partitions, complete_version(directory, former), 0)
-    check_divides(who, directory, former)
+    check_divisible(who, directory, former)
     version = complete_version(directory, former)
     plan = replace(former, partitions=partitions, former=(*former.former, former.partitions))
     clear_division(directory, plan.division)
@@ -57,19 +57,6 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
     record_join(directory, plan)
     record_inputs(directory, replace(description, plan=plan))
     return Rescaled(former.partitions, partitions, version, rows)
-
-
-def check_divides(who: str, directory: StateDir, plan: JoinPlan) -> None:
-    """Refuse a join whose state cannot be divided."""
-    if not divides(plan):
-        raise StateMismatchError(
-            f"{who}, state directory {directory.uri}",
-            expected="a join whose state can be divided anew",
-            found='hot_keys="auto"' if plan.hot_keys else f"the operator {plan.operator} with its options",
-            hint="Semi-stream joins, joins that propagate punctuations, multiway joins with optional inputs and joins "
-            "that spread hot keys keep their number of partitions (docs/rescaling.md): let the query run to its end, "
-            "or start over with a new state directory.",
-        )
 
 
 def _establish(directory: StateDir, plan: JoinPlan, partition: int, version: int, query: str) -> int:

@@ -83,11 +83,6 @@ class BinaryJoin(Operator):
         alone = {left: kind.unmatched[1], right: kind.unmatched[0] or kind.exists}
         return tuple(name for name, shared in alone.items() if not shared)
 
-    @classmethod
-    def divides(cls, plan: JoinPlan) -> bool:
-        """It can."""
-        return True
-
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows of both inputs."""
         for origin in origins:

@@ -49,6 +49,13 @@ class Clock:
             if len(times) == len(former):
                 self.newest[name] = min(times)
 
+    def catch_up(self, former: Sequence[Clock]) -> None:
+        """Go on from the clocks of several partitions with the newest of their times: what is late in one of them is
+        late from now on."""
+        for clock in former:
+            for name, time in clock.newest.items():
+                self.see(name, time)
+
     def bound(self, name: str) -> int | None:
         """The earliest time at which a row of an input is still expected; None if any may come."""
         return saturated(self.newest[name] - self.lateness) if name in self.newest else None

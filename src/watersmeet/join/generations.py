@@ -74,6 +74,7 @@ class Generations:
         self.buckets = buckets
         self.page_rows = page_rows
         self.number = 0
+        self.apart: frozenset[int] = frozenset()  # generations that are merged with all of their buckets only
 
     @property
     def is_empty(self) -> bool:
@@ -139,7 +140,8 @@ class Generations:
         rows: dict[int, int] = {}
         for store in self.stores.values():
             for run in store.spilled:
-                rows[run.slot] = rows.get(run.slot, 0) + run.rows
+                if run.slot not in self.apart:
+                    rows[run.slot] = rows.get(run.slot, 0) + run.rows
         numbers = sorted(rows)
         chosen = due_by_size([rows[number] for number in numbers], fanout=FANOUT, smallest=SMALLEST, largest=LARGEST)
         return [numbers[at] for at in chosen]

@@ -121,18 +121,13 @@ class Operator(ABC):
         """
         return ()
 
-    @classmethod
-    def divides(cls, plan: JoinPlan) -> bool:
-        """Whether the state of a join can be divided into another number of partitions (`inherit`)."""
-        return False
-
+    @abstractmethod
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """Take up, in place of `restore`, what former partitions held after batch `version` of the heir's keys.
 
         Rows are shared by reference (`state.sharing`). What speaks of a whole partition is made true of the heir: of
         clocks the one that is furthest behind counts, because no row must be given up too soon.
         """
-        raise NotImplementedError
 
     @abstractmethod
     def save(self) -> OperatorState:

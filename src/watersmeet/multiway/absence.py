@@ -17,12 +17,18 @@ So for an ended input o and a bucket, a generation g has been reported with its 
 All that must be remembered is the number of the last generation before the end. Merging generations makes a new one;
 what lacks o is known for all its rows if no generation outside has rows of o. And if it was known for one of the merged
 generations, it is known for the new one: there is never a generation of which only a part was reported.
+
+When the state is divided anew (`inherit`), a bucket gets generations of several partitions, or loses rows of o to
+others, and the rule says nothing of these generations: what has been reported of them is written down. They are merged
+with all of the bucket only (`Generations.apart`), because then all of o's rows are in view. Rows in memory become a
+generation, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +63,8 @@ class Absence:
         self.generations = generations
         self.ended: dict[int, int] = {}  # ended input -> the last generation before its end
         self._elsewhere: dict[int, Mask] = {}  # ended input -> the buckets that have rows of it on disk
+        # generations of former partitions -> bucket -> the absences that its combinations were reported with
+        self.former: dict[int, dict[int, Inputs]] = {}
 
     def open(self) -> None:
         """A batch begins: until it makes room, nothing moves between memory and disk."""
@@ -91,11 +99,13 @@ class Absence:
         merged = {*numbers, *([MEMORY] if with_memory else ())}
         return Known(
             frozenset(index for index, found in places.items() if found <= merged),
-            [
-                frozenset(index for index, found in places.items() if self.ended[index] < number and found <= {number})
-                for number in (*sorted(numbers), MEMORY)
-            ],
+            [self._reported(bucket, number, places) for number in (*sorted(numbers), MEMORY)],
         )
+
+    def _reported(self, bucket: int, number: int, places: Mapping[int, set[int]]) -> Inputs:
+        if number in self.former:
+            return self.former[number].get(bucket, frozenset())
+        return frozenset(index for index, found in places.items() if self.ended[index] < number and found <= {number})
 
     def _places(self, index: int, bucket: int) -> set[int]:
         """The generations of a bucket that have rows of an input."""
@@ -107,12 +117,40 @@ class Absence:
         """Whether generations of a bucket may owe combinations that lack an input: some are older than its end."""
         return any(number <= end for number in numbers for end in self.ended.values())
 
+    # -- another division of the state
+
+    def inherit(self, other: Absence, numbers: Mapping[int, int]) -> None:
+        """Take up what was known in a former partition of its generations, which have new numbers here."""
+        for bucket in range(self.generations.buckets.count):
+            places = {index: other._places(index, bucket) for index in other.ended}
+            for number, mine in numbers.items():
+                known = self.former.setdefault(mine, {})
+                if reported := other._reported(bucket, number, places):
+                    known[bucket] = reported
+        self.ended = dict.fromkeys(other.ended, self.generations.number)
+        self._keep_apart()
+
+    def _keep_apart(self) -> None:
+        there = {run.slot for store in self.generations.stores.values() for run in store.spilled}
+        self.former = {number: known for number, known in self.former.items() if number in there}
+        self.generations.apart = frozenset(self.former)
+
     # -- state
 
     def save(self) -> dict[str, int]:
         """The inputs that have ended."""
         return {self.names[index]: number for index, number in sorted(self.ended.items())}
 
-    def restore(self, saved: Mapping[str, int]) -> None:
-        """Take up what `save` returned."""
+    def save_former(self) -> list[Any]:
+        """What is written down of the generations of former partitions that are still there."""
+        self._keep_apart()
+        return [
+            [number, [[bucket, sorted(known)] for bucket, known in buckets.items()]]
+            for number, buckets in self.former.items()
+        ]
+
+    def restore(self, saved: Mapping[str, int], former: Sequence[Any]) -> None:
+        """Take up what `save` and `save_former` returned."""
         self.ended = {self.names.index(name): number for name, number in saved.items()}
+        self.former = {number: {bucket: frozenset(known) for bucket, known in buckets} for number, buckets in former}
+        self.generations.apart = frozenset(self.former)

@@ -42,9 +42,10 @@ from watersmeet.join.generations import Generations
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, waits_for_times
-from watersmeet.multiway.absence import Absence, Known
+from watersmeet.multiway.absence import MEMORY, Absence, Known
 from watersmeet.multiway.debts import Debts
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
+from watersmeet.multiway.former_clocks import FormerClock, inherited
 from watersmeet.multiway.hash_table import HashTable
 from watersmeet.multiway.horizons import Horizons
 from watersmeet.multiway.options import MultiwayOptions, required_inputs
@@ -98,6 +99,7 @@ class MJoin(Operator):
         self.window = self.options.window
         self.clock = Clock(dict.fromkeys(self.names, self.window or 0), self.options.lateness)
         self.horizons = Horizons(self.clock, self.window or 0, self.options.optional)
+        self.former: list[FormerClock] = []  # until the first batch after the state was divided anew
         times = None if self.window is None else self.options.time
         required = required_inputs(self.name, self.options.optional, self.names)
         alone = required if self.options.optional and len(required) == 1 else ()
@@ -183,14 +185,24 @@ class MJoin(Operator):
                 self.absence.end(index)
             return
         optional = {index: self.names[index] for index in self.absence.optional}
-        before = {index: self.horizons.passed(name, has_ended=self.has_ended(name)) for index, name in optional.items()}
+        before = self._passed(self.horizons)
+        apart = [
+            (one, self._passed(Horizons(one.clock(self.clock), self.window, self.options.optional)))
+            for one in self.former
+        ]
+        self.former = []
         for index, name in enumerate(self.names):
             self.clock.see_all(name, times_of(buffers[index], self._time(index)))
         after = {
             index: self.horizons.passed(name, has_ended=self.ends(name, batch)) for index, name in optional.items()
         }
         if optional:
-            yield from self.passing.of(self.tables, before, after, allowed)
+            yield from self.passing.of(self.tables, before, after, allowed, apart)
+
+    def _passed(self, horizons: Horizons) -> dict[int, float]:
+        """The horizons of the optional inputs before a batch."""
+        named = ((index, self.names[index]) for index in self.absence.optional)
+        return {index: horizons.passed(name, has_ended=self.has_ended(name)) for index, name in named}
 
     def _drive(self, step: Step, buffer: pa.Table, number: int, allowed: int) -> Iterator[pa.Table]:
         """A slice probes what is stored and drained of all other inputs."""
@@ -370,24 +382,41 @@ class MJoin(Operator):
         exact = not options.optional and options.late != "drop"
         return tuple(spec.name for spec in plan.inputs) if exact else ()
 
-    @classmethod
-    def divides(cls, plan: JoinPlan) -> bool:
-        """Unless there are optional inputs: what has been reported without them is known by partition."""
-        return not MultiwayOptions(**plan.options, **plan.tuning).optional
-
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
-        """The rows and the clocks that are furthest behind. Generations of different origins stay apart."""
+        """The rows and the clocks that are furthest behind. Generations of different origins stay apart.
+
+        With optional inputs the newest clock counts: what lacks them has been reported up to there (`former_clocks`).
+        """
         former = [one.operator for one in origins if isinstance(one.operator, MJoin)]
         for origin, join in zip(origins, former, strict=True):
             facts = self.generations.renumbered() if self.window is None else unchanged
+            before = self.generations.number
             for name, store in self.stores.items():
                 inherit(store, join.stores[name], heir, origin.partition, facts)
             self.generations.number += join.generations.number
+            if self.absence.optional and self.window is None:
+                self._inherit_absence(join, before, on_disk=not all(one.generations.is_empty for one in former))
+        clocks = [join.clock for join in former]
         if self.window is not None:
             for name, store in self.stores.items():
                 inherit_horizon(store, [join.stores[name] for join in former])
-        self.clock.inherit([join.clock for join in former])
+        if self.absence.optional and self.window is not None:
+            for origin, join in zip(origins, former, strict=True):
+                self.former += inherited(origin.partition, join.clock, join.former)
+            self.clock.catch_up(clocks)
+        else:
+            self.clock.inherit(clocks)
         self.estimates = self.debts.estimates = former[0].estimates
+
+    def _inherit_absence(self, join: MJoin, before: int, *, on_disk: bool) -> None:
+        """What has been reported without the optional inputs that have ended; `before` was the last generation."""
+        if not join.absence.ended:
+            return
+        numbers = {run.slot: run.slot + before for store in join.stores.values() for run in store.spilled}
+        if on_disk and self.generations.resident.any():
+            self.generations.flush(np.flatnonzero(self.generations.resident).tolist())
+            numbers[MEMORY] = self.generations.number
+        self.absence.inherit(join.absence, numbers)
 
     def save(self) -> OperatorState:
         """The rows that are still needed, the estimates, and how far each input's time has come; nothing after the
@@ -399,6 +428,8 @@ class MJoin(Operator):
             "newest": dict(self.clock.newest),
             "generation": self.generations.number,
             "absence": self.absence.save(),
+            **({"reported": reported} if (reported := self.absence.save_former()) else {}),
+            **({"former": [one.to_json() for one in self.former]} if self.former else {}),
         }
         return OperatorState(stores=[store.save() for store in self.stores.values()], values=values)
 
@@ -409,4 +440,5 @@ class MJoin(Operator):
         self.estimates = self.debts.estimates = Selectivities.from_dict(state.values["estimates"])
         self.clock.newest = dict(state.values["newest"])
         self.generations.number = state.values["generation"]
-        self.absence.restore(state.values["absence"])
+        self.absence.restore(state.values["absence"], state.values.get("reported", ()))
+        self.former = [FormerClock.from_json(one) for one in state.values.get("former", ())]

@@ -27,14 +27,16 @@ from functools import cached_property
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, numpy_of, times_of
+from watersmeet.columns.arrow import Hashes, Indices, numpy_of, times_of
 from watersmeet.columns.matching import BLOCK_ROWS, ranges
 from watersmeet.columns.saturating import Times, shifted
 from watersmeet.join.expiry import SCANNED_ROWS
 from watersmeet.multiway.absence import Absence
 from watersmeet.multiway.combinations import combinations
+from watersmeet.multiway.former_clocks import FormerClock
 from watersmeet.multiway.hash_table import HashTable, Mask
 from watersmeet.multiway.probe import ABSENT, Matches, Probe, key_layers
 from watersmeet.multiway.results import Results
@@ -125,10 +127,22 @@ class Passing:
         self.times, self.window = times, window
         self.before: Horizons = {}
         self.after: Horizons = {}
+        self.apart: Sequence[tuple[FormerClock, Horizons]] = ()  # keys whose horizons were others
+        self._hashes: Hashes = np.empty(0, np.uint64)  # of the groups that are looked at
 
-    def of(self, tables: Sequence[HashTable], before: Horizons, after: Horizons, allowed: int) -> Iterator[pa.Table]:
-        """What is due in a batch whose rows have all been joined; the horizons were and are now as given."""
-        self.before, self.after = before, after
+    def of(
+        self,
+        tables: Sequence[HashTable],
+        before: Horizons,
+        after: Horizons,
+        allowed: int,
+        apart: Sequence[tuple[FormerClock, Horizons]] = (),
+    ) -> Iterator[pa.Table]:
+        """What is due in a batch whose rows have all been joined; the horizons were and are now as given. For some keys
+        they may have been others, further behind or not: those of the partitions that they were in."""
+        self.before, self.after, self.apart = before, after, apart
+        if apart:
+            self.before = {index: min(one[index] for _, one in apart) for index in before}
         reach = max(after.values()) + self.window  # nothing that a row at or after it belongs to lacks an input yet
         for driver, table in enumerate(tables):
             for rows_of, rows, is_new in self._driving(driver, table):
@@ -194,6 +208,7 @@ class Passing:
         self.metrics.count("lookups", probe.looked_up)
         if not len(probe.alive):
             return
+        self._hashes = probe.needles
         found = {
             index: Found(
                 probe.driver_matches(is_fresh=is_new)
@@ -267,9 +282,18 @@ class Passing:
             chosen,
             rows={**chosen.rows, index: np.full(len(chosen.groups), ABSENT)},
             lacks=np.ones(len(chosen.groups), np.bool_),
-            is_new=chosen.is_new | (chosen.earliest >= self.before[index]),
+            is_new=chosen.is_new | (chosen.earliest >= self._before(chosen, index)),
             by_end=chosen.by_end | (self.after[index] == inf),
         )
+
+    def _before(self, chosen: Chosen, index: int) -> float | npt.NDArray[np.float64]:
+        """Where the horizon of an input was, for each combination."""
+        if not self.apart:
+            return self.before[index]
+        found = np.full(len(chosen.groups), self.before[index])
+        for clock, before in self.apart:
+            found[clock.owns(self._hashes[chosen.groups])] = before[index]
+        return found
 
     def _built(self, whole: Chosen, found: Mapping[int, Found]) -> Iterator[pa.Table]:
         names = self.results.names

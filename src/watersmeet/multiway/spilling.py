@@ -157,7 +157,10 @@ class Spilling:
         """Merge the smallest generations of a bucket until a step can read a page of each of them."""
         fan_in = max(FAN_IN, self._affordable // (self.generations.page_rows * len(self.stores)))
         while len(sizes := self.generations.numbers(bucket)) > fan_in:
-            chosen = sorted(sizes, key=lambda number: (sizes[number], number))[:fan_in]
+            free = [number for number in sizes if number not in self.generations.apart]
+            if len(free) < 2:
+                return
+            chosen = sorted(free, key=lambda number: (sizes[number], number))[:fan_in]
             written = self.generations.rewriting()
             yield from self._merge_some(bucket, chosen, written)
             self.generations.adopt(written)

@@ -24,6 +24,8 @@ from watersmeet.pipeline.wiring import Site
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.schema import find_column
 
+_NO_CONNECTOR = re.compile("failed to find (the )?data source", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class Built:
@@ -40,7 +42,7 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
     A rehearsal is built in a directory of its own, which it names, and touches nothing else. Of a draft only the parts
     that are right are built, and its problems come with those found here.
     """
-    found = Findings(loaded)
+    found = Findings(loaded, remote=not is_classic(session))
     parts = loaded.parts
     tables = parts.wiring.tables() if parts.wiring else frozenset()
     frames: dict[str, DataFrame] = {}
@@ -75,8 +77,8 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
 class Findings:
     """What Spark or Watersmeet says while a pipeline is built, as problems at places of the file."""
 
-    def __init__(self, loaded: LoadedPipeline) -> None:
-        self.loaded = loaded
+    def __init__(self, loaded: LoadedPipeline, *, remote: bool) -> None:
+        self.loaded, self.remote = loaded, remote
         self.problems: list[Problem] = []
 
     @contextmanager
@@ -89,7 +91,10 @@ class Findings:
             names = InputNames(wiring.sources() if wiring else {})
             self.add(names.in_text(str(error)), self._place_of(error, place))
         except (PySparkException, Py4JJavaError) as error:
-            self.add(first_lines(error), place)
+            message = first_lines(error)
+            if self.remote and "PATH_NOT_FOUND" in message:
+                message += " The Spark Connect server looks for it in its own file systems."
+            self.add(message, place)
 
     def add(self, message: str, place: Path) -> None:
         """Note a problem."""
@@ -123,7 +128,8 @@ def _source(
             else:
                 path = found.loaded.resolve(source.path) if source.path else None
                 frame = reader.format(str(source.format)).load(path)
-    return None if frame is None else _columns(found, frame, source, place)
+            analysed(frame)
+    return None if frame is None or len(found.problems) > before else _columns(found, frame, source, place)
 
 
 def _columns(found: Findings, frame: DataFrame, columns: Columns, place: Path) -> DataFrame | None:
@@ -132,14 +138,14 @@ def _columns(found: Findings, frame: DataFrame, columns: Columns, place: Path) -
     for name, expression in columns.with_columns.items():
         changed = frame.withColumn(name, F.lit(None))  # what comes later may still use it
         with found.at((*place, "with_columns", name)):
-            changed = frame.withColumn(name, F.expr(expression))
+            changed = analysed(frame.withColumn(name, F.expr(expression)))
         frame = changed
     for index, condition in enumerate(columns.where):
         with found.at((*place, "where", index)):
-            frame = frame.where(condition)
+            frame = analysed(frame.where(condition))
     for index, expression in enumerate(columns.select):
         with found.at((*place, "select", index)):
-            frame.selectExpr(expression)
+            analysed(frame.selectExpr(expression))
     if len(found.problems) > before:
         return None
     return frame.selectExpr(*columns.select) if columns.select else frame
@@ -164,19 +170,32 @@ def _sink(found: Findings, session: SparkSession, sink: SinkConfig, result: Data
     if result is not None:
         for index, column in enumerate(sink.partition_by):
             with found.at(("sink", "partition_by", index)):
-                result.select(column)
+                analysed(result.select(column))
 
 
 def _find_connector(found: Findings, session: SparkSession, name: str, place: Path) -> None:
-    """Fail now, and not when the query starts, if Spark has no connector of this name. Connect cannot tell."""
-    if not is_classic(session):
-        return
-    java: Any = session.sparkContext._jvm
-    settings = session._jsparkSession.sessionState().conf()
+    """Fail now, and not when the query starts, if Spark has no connector of this name."""
     try:
-        java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
+        if found.remote:
+            # To read with it lacks a path or options, perhaps; that is no matter here.
+            _ = session.read.format(name).load().schema
+        else:
+            java: Any = session.sparkContext._jvm
+            settings = session._jsparkSession.sessionState().conf()
+            java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, settings)
     except (PySparkException, Py4JJavaError) as error:
-        found.add(" ".join(filter(None, (first_lines(error), advice(name, session.version)))), place)
+        if not found.remote or _NO_CONNECTOR.search(str(error)):
+            what_to_do = advice(name, session.version, remote=found.remote)
+            found.add(" ".join(filter(None, (first_lines(error), what_to_do))), place)
+
+
+def analysed(frame: DataFrame) -> DataFrame:
+    """The DataFrame after Spark has looked at it: in Spark Connect nothing is wrong until something is asked.
+
+    Not for its columns, which the client takes from another DataFrame where it knows that they are the same.
+    """
+    _ = frame.isStreaming
+    return frame
 
 
 def first_lines(error: BaseException) -> str:

@@ -109,7 +109,7 @@ def jars_of(names: Iterable[str], spark_version: str) -> list[str]:
     return wanted
 
 
-def advice(format: str, spark_version: str) -> str | None:
+def advice(format: str, spark_version: str, *, remote: bool = False) -> str | None:
     """What to do to have a format on a version of Spark; None if it is none of these connectors.
 
     >>> advice("kafka", "4.1.4")
@@ -120,6 +120,8 @@ def advice(format: str, spark_version: str) -> str | None:
     name = format.lower()
     if name not in CONNECTORS:
         return None
+    if coordinates(name, spark_version) and remote:
+        return f'Start the server with it: --jars "$(watersmeet connectors {name})".'
     if coordinates(name, spark_version):
         return f"Add the line `packages: [{name}]`: it stands for the connector of Spark {release(spark_version)}."
     return none_for(name, spark_version)

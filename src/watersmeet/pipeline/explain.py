@@ -15,16 +15,18 @@ from watersmeet.pipeline.build import Built, build
 from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.joins import Join
 from watersmeet.pipeline.models import Columns
-from watersmeet.pipeline.places import place_problems
+from watersmeet.pipeline.places import nearest_folder, place_problems
 from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.reference import shown_value
 from watersmeet.pipeline.wiring import Site
 from watersmeet.plan.quantities import format_duration
 from watersmeet.spark.explaining import stories
+from watersmeet.spark.plans import is_classic
 from watersmeet.spark.schema import row_bytes
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import read_join, recorded_partitions
+from watersmeet.storage.uri import is_local
 
 Frames = dict[str, DataFrame]
 
@@ -34,9 +36,9 @@ def check(loaded: LoadedPipeline, session: SparkSession) -> None:
 
     Everything that is wrong is in one `PipelineError`; of a draft, that is what `draft` found too.
     """
-    problems = place_problems(loaded)
+    problems = place_problems(loaded, remote=not is_classic(session))
     try:
-        with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as scratch:
+        with _scratch(loaded, session) as scratch:
             build(loaded, session, rehearsal=f"{scratch}/state")
     except PipelineError as error:
         problems += error.problems
@@ -46,7 +48,7 @@ def check(loaded: LoadedPipeline, session: SparkSession) -> None:
 
 def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
     """The plan as text, without secrets."""
-    with tempfile.TemporaryDirectory(prefix="watersmeet-explain-") as scratch:
+    with _scratch(loaded, session) as scratch:
         built = build(loaded, session, rehearsal=f"{scratch}/state")
         explanation = _explained(loaded, built, session)
     lines = [f"pipeline {loaded.pipeline.name}", ""]
@@ -55,6 +57,12 @@ def explain(loaded: LoadedPipeline, session: SparkSession) -> str:
     lines += ["result", *_schema(built.result), *_columns(loaded.pipeline.result)]
     lines += ["", *_sink(loaded), *_state(loaded)]
     return loaded.secrets.redact("\n".join(lines))
+
+
+def _scratch(loaded: LoadedPipeline, session: SparkSession) -> tempfile.TemporaryDirectory[str]:
+    """For the state of a rehearsal; near the place of the state itself if a server must see it, too."""
+    near = None if is_classic(session) or not is_local(loaded.state_dir) else nearest_folder(loaded.state_dir)
+    return tempfile.TemporaryDirectory(prefix=".watersmeet-check-", dir=near)
 
 
 def _sources(loaded: LoadedPipeline, frames: Frames) -> Iterator[str]:

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -25,6 +26,10 @@ from watersmeet.plan.options import known_names
 
 # How Ivy lists what it has not found (`:: group#name;version: not found`) or not downloaded (`...;version!file`).
 _MISSING = re.compile(r":: ([^\s#]+)#([^\s;]+);([^\s:!]+)[:!]")
+# What may pass, unlike a repository that does not have a file: `Server access error at url ... (<reason>)`.
+_PASSING = re.compile(r"Server access error|SERVER ERROR|FAILED DOWNLOADS|download failed")
+_REASON = re.compile(r"Server access error at url \S+ \((.+)\)")
+PAUSES = (2.0, 10.0, 30.0)  # seconds before the second attempt, the third, ...
 
 
 def fetch(coordinates: Iterable[str], *, transitive: bool = False) -> list[Path]:
@@ -78,8 +83,14 @@ def _run_ivy(wanted: list[str], request: str, module: Path, found: Path) -> None
     java = java_program()
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
     command = [str(java), "-jar", str(ivy), "-cache", str(_cache() / "ivy"), "-ivy", str(module)]
+    command += ["-cachepath", str(found)]
     try:
-        done = subprocess.run([*command, "-cachepath", str(found)], capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        for pause in PAUSES:
+            if not _PASSING.search(done.stdout + done.stderr):
+                break
+            time.sleep(pause)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise WatersmeetError(
             "connectors",
@@ -90,10 +101,13 @@ def _run_ivy(wanted: list[str], request: str, module: Path, found: Path) -> None
     if done.returncode or not found.exists():
         output = done.stdout + done.stderr
         missing = [":".join(one) for one in _MISSING.findall(output)]
+        reason = _REASON.search(output)
         raise WatersmeetError(
             "connectors",
             expected=f"the jars {', '.join(wanted)}",
-            found=f"that {', '.join(dict.fromkeys(missing))} cannot be fetched" if missing else output.strip()[-500:],
+            found=f"that {', '.join(dict.fromkeys(missing))} cannot be fetched{f' ({reason[1]})' if reason else ''}"
+            if missing
+            else output.strip()[-500:],
             hint="Check that the Maven repository can be reached from here, or give the jars with "
             "conf: {spark.jars: ...} in place of packages.",
         )

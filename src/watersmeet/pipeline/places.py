@@ -15,10 +15,16 @@ from watersmeet.pipeline.run import check_sink
 from watersmeet.pipeline.storage import storage_problem
 from watersmeet.storage.uri import is_local, located
 
+_NOT_REMOTE = "with --remote the state must be on a file system that client and server share, not in an object store"
 
-def place_problems(loaded: LoadedPipeline) -> list[Problem]:
-    """What is wrong with the places for state, checkpoint and results."""
+
+def place_problems(loaded: LoadedPipeline, *, remote: bool = False) -> list[Problem]:
+    """What is wrong with the places for state, checkpoint and results; of those of a server only the state is seen."""
     pipeline, sink = loaded.pipeline, loaded.parts.sink
+    if remote:
+        where = "state_dir" if pipeline.state_dir else "work_dir"
+        reason = _reason(loaded.state_dir) if is_local(loaded.state_dir) else _NOT_REMOTE
+        return [loaded.problem(reason, (where,))] if reason else []
     wanted = {"state_dir": loaded.state_dir, "checkpoint": loaded.checkpoint}
     places = {(name if getattr(pipeline, name) else "work_dir",): path for name, path in wanted.items()}
     if "work_dir" in {place for (place,) in places}:
@@ -40,6 +46,14 @@ def place_problems(loaded: LoadedPipeline) -> list[Problem]:
     return problems
 
 
+def nearest_folder(path: str) -> Path:
+    """What is there already of a local path."""
+    there = Path(path.removeprefix("file://").removeprefix("file:"))
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    return there
+
+
 def _reason(path: str) -> str | None:
     """Why nothing can be written to a path, as far as it can be seen from here."""
     if not is_local(path):
@@ -48,9 +62,7 @@ def _reason(path: str) -> str | None:
         except StateDirError as error:
             return str(error)
         return None
-    there = Path(path.removeprefix("file://").removeprefix("file:"))
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    there = nearest_folder(path)
     if not there.is_dir():
         return f"{path} cannot be written: {there} is not a directory"
     if not os.access(there, os.W_OK | os.X_OK):

@@ -19,6 +19,7 @@ from watersmeet.pipeline.config import LoadedPipeline
 from watersmeet.pipeline.connectors import CONNECTORS, coordinates, misfit
 from watersmeet.pipeline.jars import connector_settings, listed
 from watersmeet.pipeline.problems import PipelineError, Problem
+from watersmeet.pipeline.remote import connect
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import JOIN_SETTINGS, local_session
 
@@ -42,23 +43,22 @@ def start_session(
     loaded: LoadedPipeline,
     *,
     master: str | None = None,
+    remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> SparkSession:
-    """Start (or get) the session for a pipeline. What is given here wins over what the file says.
+    """Start (or get) the session for a pipeline. What is given here wins over what the file says; with `remote`, the
+    address of a Spark Connect server, the master is that server's.
 
     What Spark prints while it starts is shown if it does not start, or if `verbose` is set.
     """
     pipeline = loaded.pipeline
+    defaults = {"spark.redaction.regex": _REDACTION, "spark.sql.redaction.options.regex": _REDACTION, **_STREAMING}
+    if remote is not None:
+        return connect(loaded, remote, {**JOIN_SETTINGS, **defaults}, conf or {})
     if problems := package_problems(loaded):
         raise PipelineError(problems)
-    settings = {
-        "spark.redaction.regex": _REDACTION,
-        "spark.sql.redaction.options.regex": _REDACTION,
-        **_STREAMING,
-        **pipeline.conf,
-        **(conf or {}),
-    }
+    settings = {**defaults, **pipeline.conf, **(conf or {})}
     settings = _with_packages(pipeline.packages, settings)
     chosen = master or pipeline.master or settings.pop("spark.master", None)
     loud = verbose or under_spark_submit() or SparkContext._gateway is not None

@@ -108,8 +108,8 @@ class PartitionedWiring(Wiring):
     partitions: int | None = Field(
         default=None,
         ge=1,
-        description="Key partitions; fixed once the pipeline has run. By default `spark.sql.shuffle.partitions` if "
-        "set, else one per core.",
+        description="Key partitions; another number at a restart divides the state anew. By default those of the "
+        "state, else `spark.sql.shuffle.partitions` if set, else one per core.",
     )
 
 

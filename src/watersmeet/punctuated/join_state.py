@@ -176,6 +176,9 @@ class JoinState:
             for name in self.names:
                 self.unpurged[name].add(former.unpurged[name].take())
         self.knowledge.inherit(heir, {one: former.knowledge for one, former in origins.items()})
+        if self.propagation:
+            waiting = {one: former.propagation for one, former in origins.items() if former.propagation}
+            self.propagation.inherit(heir, waiting)
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned."""

@@ -12,6 +12,10 @@ A propagated punctuation is an output row: key columns that have one value are f
 the punctuation column says for every key column the range it stands for (`low`, `high`, `low_closed`, `high_closed`; no
 ends: anything). A single key lives in one partition; a pattern of many keys is emitted by every partition for itself,
 so it carries `part` and `parts` and holds once all parts have emitted it. `promises.partial` is the other end of that.
+
+When the state is divided anew, a pattern may have been emitted in one former partition and be pending in another. Then
+it is pending in every partition that has keys of both, whatever has been said, and is emitted once more: by parts of
+the new number, which together with the former parts leave no key out.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
+from watersmeet.columns.grouping import first_of_each
+from watersmeet.columns.partitions import Mask, Partition
 from watersmeet.plan import JoinPlan
 from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.lookup import Found, covered, everything, has_keys, within
@@ -32,17 +38,26 @@ from watersmeet.punctuated.promises.codes import argsort, search
 from watersmeet.punctuated.promises.intervals import Intervals
 from watersmeet.punctuated.promises.keyed_patterns import KeyedPatterns
 from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
-from watersmeet.punctuated.promises.patterns import ENDS, Shaped, normalised, punctuation_schema, shapes
+from watersmeet.punctuated.promises.patterns import (
+    ENDS,
+    Shaped,
+    normalised,
+    pattern_ids,
+    punctuation_schema,
+    shapes,
+)
 from watersmeet.punctuated.promises.punctuation import Delta, PunctuatedRange, arrow_bounds
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import SizeTiers
 from watersmeet.state.parts import Rows
 from watersmeet.state.rows import RowStore
+from watersmeet.state.sharing import inherit
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
 
 COLUMN = "_punctuation"  # the internal name of the output column
+OWED = "output.owed"  # a side table
 
 
 def punctuation_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.StructType:
@@ -72,6 +87,7 @@ class Propagation:
         }
         self.ranges = {name: self._no_ranges() for name in self.names}
         self.said = PunctuatedRange("output", self.kinds)  # patterns of many keys that were propagated
+        self.owed = punctuation_schema(self.kinds).empty_table()  # pending in some former partition, said or not
         self._changed = Delta()
         self._saved: dict[str, SideTable | None] = dict.fromkeys(self.names)
 
@@ -214,10 +230,34 @@ class Propagation:
     def _say_once(self, patterns: pa.Table) -> Iterator[pa.Table]:
         """Both inputs may promise the same range: it is propagated when it first holds."""
         for shaped in shapes(patterns, self.kinds):
-            fresh = shaped.table.filter(pa.array(~self.said.covers(shaped)))
+            fresh = shaped.table.filter(pa.array(~self.said.covers(shaped) | self._take_owed(shaped.table)))
             if fresh.num_rows:
                 self.said.add_punctuations(fresh, 0)
                 yield self.rows(fresh)
+
+    def _take_owed(self, patterns: pa.Table) -> Mask:
+        """Which patterns are owed; from now on they are not."""
+        if not self.owed.num_rows:
+            return np.zeros(patterns.num_rows, np.bool_)
+        count = self.owed.num_rows
+        ids = pattern_ids(pa.concat_tables([self.owed, patterns.select(self.owed.column_names)]))
+        self.owed = self.owed.filter(pa.array(~np.isin(ids[:count], ids[count:])))
+        return np.isin(ids[count:], ids[:count])
+
+    def inherit(self, heir: Partition, origins: Mapping[Partition, Propagation]) -> None:
+        """What is pending in former partitions, rows not counted, and what was said in any of them."""
+        for partition, former in origins.items():
+            for name, store in self.points.items():
+                inherit(store, former.points[name], heir, partition)
+            self.said.unite(former.said)
+        for name in self.names:
+            pending = [former.ranges[name].drop_columns(["_count"]) for former in origins.values()]
+            table = _distinct(pa.concat_tables(pending))
+            self._set_ranges(name, table.append_column("_count", pa.nulls(table.num_rows, pa.int64())))
+        owed = [former.owed for former in origins.values()]
+        if len(origins) > 1:
+            owed += [table.drop_columns(["_count"]) for table in self.ranges.values()]
+        self.owed = _distinct(pa.concat_tables(owed))
 
     def rest(self) -> Iterator[pa.Table]:
         """The inputs have ended and all results are out: everything pending holds."""
@@ -270,6 +310,8 @@ class Propagation:
                 self._saved[name] = SideTable.of(self.ranges[name])
             if (saved := self._saved[name]) is not None:
                 tables[f"{name}.pending_ranges"] = saved
+        if self.owed.num_rows:
+            tables[OWED] = SideTable.of(self.owed)
         return tables, {"said": said}
 
     def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
@@ -278,6 +320,13 @@ class Propagation:
         for name in self.names:
             if (saved := tables.get(f"{name}.pending_ranges")) is not None:
                 self.ranges[name], self._saved[name] = saved.table, saved
+        if OWED in tables:
+            self.owed = tables[OWED].table
+
+
+def _distinct(patterns: pa.Table) -> pa.Table:
+    """Each pattern once."""
+    return take(patterns, first_of_each(pattern_ids(patterns))) if patterns.num_rows else patterns
 
 
 def _candidates(stored: RowStore, shaped: Shaped, kinds: Sequence[pa.DataType]) -> Found:

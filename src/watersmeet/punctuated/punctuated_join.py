@@ -223,11 +223,6 @@ class PunctuatedJoin(BinaryJoin):
         """None: what is promised of a key is known in its partition alone."""
         return ()
 
-    @classmethod
-    def divides(cls, plan: JoinPlan) -> bool:
-        """Unless promises are propagated: the next join counts the partitions that have said one."""
-        return not PunctuatedOptions(**plan.options, **plan.tuning).propagate
-
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """Rows, promises and what is pending."""
         former = {one.partition: one.operator.state for one in origins if isinstance(one.operator, PunctuatedJoin)}

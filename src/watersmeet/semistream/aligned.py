@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, concat, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.columns.matching import ranges
+from watersmeet.columns.partitions import Partition
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting, group_sums, rows_with
@@ -53,11 +54,11 @@ class AlignedGeneration(Generation):
 
     policy = "aligned"
 
-    def __init__(self, table: MasterPartition, setting: Setting) -> None:
-        super().__init__(table, setting)
+    def __init__(self, table: MasterPartition, setting: Setting, of: Partition, serial: int = 0) -> None:
+        super().__init__(table, setting, of, serial)
         self.schema = setting.stream_schema.append(pa.field(ARRIVED, pa.int32()))
         self.rule, self.layout = ChunksRead(table.lows), FewRuns()
-        name = f"{STREAM}.{table.version}"
+        name = f"{STREAM}.{self.label}"
         self.waiting = self.store(name, STREAM, self.schema, self.layout, rule=self.rule)
         self.counts: Indices = np.zeros(table.count, np.int64)  # rows that wait for each chunk
         self.first: npt.NDArray[np.int32] = np.full(table.count, -1, np.int32)  # the batch of the oldest of them
@@ -73,6 +74,10 @@ class AlignedGeneration(Generation):
         arrived = np.diff(self.rule.offsets(rows))
         self.first[(self.counts == 0) & (arrived > 0)] = batch
         self.counts += arrived
+
+    def again(self, rows: pa.Table, batch: int, former: Generation) -> None:
+        """A row waits for one chunk, which has not been read since it came."""
+        self.wait(rows, batch)
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """The chunks that are due, and as many in all as get round within `max_delay` batches."""

@@ -3,7 +3,8 @@
 A stream row belongs to the version that was current in its partition when it arrived, and is joined with that version
 alone. So a version brings everything of its own: a cursor over its chunks, waiting rows, a cache. The operator
 (`semi_stream_join`) has one current generation, at most one that is being warmed up to follow it, and old ones that
-only wait for their last rows to be finished.
+only wait for their last rows to be finished. When the join is divided into another number of partitions, the
+generations of the former ones are old, too: their rows go on through the chunks of their former partition (`follow`).
 
     announced -> warming (reads the chunks once for the keys cached now) -> current -> draining -> gone
 
@@ -22,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.columns.grouping import repeats
 from watersmeet.columns.matching import matches, ranges
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
@@ -61,13 +63,17 @@ class Generation(ABC):
     """One version of the master table, its cache and the rows that wait for it."""
 
     policy: ClassVar[str]
+    waiting: RowStore
 
-    def __init__(self, table: MasterPartition, setting: Setting) -> None:
+    def __init__(self, table: MasterPartition, setting: Setting, of: Partition, serial: int = 0) -> None:
+        """A generation of a partition of the join; those of former partitions have serial numbers from 1 on."""
         self.table = table
         self.setting = setting
+        self.of, self.serial = of, serial
+        self.label = f"{table.version}@{serial}" if serial else f"{table.version}"
         self.emitter = setting.emitter
         self.master_schema = self.emitter.stored_schema(MASTER, table.schema)
-        self.cache = Cache(self.store(f"{MASTER}.{table.version}", MASTER, self.master_schema, HashTiers()))
+        self.cache = Cache(self.store(f"{MASTER}.{self.label}", MASTER, self.master_schema, HashTiers()))
         self.retired = False
         self.warm_keys: Hashes | None = None  # the keys to be cached before this generation becomes current
         self.warm_next = 0
@@ -153,6 +159,31 @@ class Generation(ABC):
         self.cache.clear()
         self.retired = True
 
+    # -- another division of the state ----------------------------------------------------------------------------
+
+    def follow(self, former: Generation, heir: Partition) -> None:
+        """Finish the waiting rows of a former partition's generation that belong to the heir, where they are."""
+        self.retired = True
+        rows = merge_by_hash(
+            [former.waiting.schema.empty_table(), *(part.take(part.living) for part in former.waiting.parts())]
+        )
+        rows = rows.filter(pa.array(heir.owns(hashes_of(rows))))
+        arrived = numpy_of(rows.column(ARRIVED))
+        for batch in np.unique(arrived).tolist():
+            self.again(take(rows, np.flatnonzero(arrived == batch)), batch, former)
+
+    @abstractmethod
+    def again(self, rows: pa.Table, batch: int, former: Generation) -> None:
+        """Keep rows that came in a batch and have been waiting in another generation over the same chunks."""
+
+    def share_cache(self, former: Generation, heir: Partition, batch: int) -> None:
+        """Cache what a former partition has cached of the heir's keys."""
+        entries = former.cache.entries()
+        entries = entries.filter(pa.array(heir.owns(hashes_of(entries))))
+        kept = (part.take(part.living) for part in former.cache.rows.parts())
+        rows, counts = rows_with(merge_by_hash([self.master_schema.empty_table(), *kept]), hashes_of(entries))
+        self.cache.admit(hashes_of(entries), counts, numpy_of(entries.column("_bytes")).astype(np.float64), rows, batch)
+
     # -- warming up -----------------------------------------------------------------------------------------------
 
     def begin_warming(self, keys: Hashes) -> None:
@@ -222,7 +253,8 @@ class Generation(ABC):
         if self.warm_keys is not None:
             tables[WARM] = SideTable.of(pa.table({"_hash": pa.array(self.warm_keys)}))
         values = {"version": self.table.version, "window": self.cache.window, "warm_next": self.warm_next}
-        return tables, values
+        of = {"serial": self.serial, "of": [self.of.number, self.of.of, self.of.division]} if self.serial else {}
+        return tables, {**values, **of}
 
     def restore(
         self, stores: Mapping[str, StoreState], tables: Mapping[str, SideTable], values: Mapping[str, Any]

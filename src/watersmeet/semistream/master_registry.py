@@ -23,7 +23,7 @@ from watersmeet.errors import CorruptStateError, MissingVersionError, StateDirEr
 from watersmeet.semistream.master_table import FORMAT, MasterTable, floor_of, version_name
 from watersmeet.semistream.master_writer import ROWS
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal
-from watersmeet.state.identity import read_join
+from watersmeet.state.identity import divisions, read_join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import PartitionStore
 
@@ -76,16 +76,22 @@ def registered_joins(path: str) -> list[Registration]:
 
 
 def lowest_needed(registration: Registration) -> int | None:
-    """The oldest version that a join may still read; None if it has finished."""
+    """The oldest version that a join may still read; None if it has finished.
+
+    Partitions of a new division that have no version yet begin with what those of the former one need.
+    """
     directory = StateDir(registration.state_dir)
     join = read_join(directory)
+    if join is None:
+        return None
     needed: list[int] = []
-    for partition in range(int(join["partitions"]) if join else 0):
-        manifests = _manifests(PartitionStore(directory, partition))
-        if not manifests:
-            needed.append(registration.version)
-        for manifest in manifests:
-            needed += manifest.values.get("versions", [])
+    for division, partitions in reversed(list(enumerate(divisions(join)))):
+        found = [_manifests(PartitionStore(directory, number, division)) for number in range(partitions)]
+        needed += [version for manifests in found for one in manifests for version in one.values.get("versions", [])]
+        if all(found):
+            break
+    else:
+        needed.append(registration.version)
     return min(needed, default=None)
 
 

@@ -10,10 +10,11 @@
 A writer puts its rows into a folder of its own and then takes the next free number; the first to create the version's
 file has it. So writers at the same time get different versions, and none touches what another has written.
 
-The partitions are those of the join (`pmod(hash, P)`). In the layout "hash" chunk i of a partition holds the hashes
-from its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one chunk; in
-the layout "arrival" rows are where they happened to come. Inside a chunk rows are always sorted by hash: probing one
-touches only the pages it needs. What is read depends on (version, partition, chunk) and on nothing else.
+Partitions are cut as those of a join are (`pmod(hash, P)`). A join with another number of them reads a partition of the
+table that has its keys and others', or several as one (`share`). In the layout "hash" chunk i of a partition holds the
+hashes from its lowest up to the next chunk's lowest, and no hash is in two chunks, so a row of the stream needs one
+chunk; in the layout "arrival" rows are where they happened to come. Inside a chunk rows are always sorted by hash:
+probing one touches only the pages it needs. What is read depends on (version, partition, chunk) and on nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices
+from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash
+from watersmeet.columns.partitions import Partition
 from watersmeet.errors import CorruptStateError, StateDirError
 from watersmeet.state.directory import StateDir, check_fields, unseal
 
@@ -134,6 +136,26 @@ class MasterTable:
     def every_version(self) -> list[int]:
         """Those too that are being removed."""
         return _numbers(self.directory.list())
+
+    def share(self, number: int, partition: Partition, master: str = "") -> MasterPartition:
+        """All of a version that a partition of a join can need, whatever numbers of partitions join and table have."""
+        parts = [self.partition(number, one, master) for one in partition.origins(self._partitions(number, master))]
+        if len(parts) == 1:
+            return parts[0]
+        if parts[0].layout == "hash":
+            ranges = max(parts, key=lambda part: part.count).chunks
+            first = parts[0]
+            return SeveralPartitions(first.directory, first.master, number, "hash", first.schema, ranges, parts)
+        return replace(parts[0], chunks=[chunk for part in parts for chunk in part.chunks])
+
+    def _partitions(self, number: int, master: str) -> int:
+        known = (self.directory.place, master)
+        if known not in _PARTITIONS:
+            table = Description(**self.version(number)["table"])
+            if table.id != master or self.directory.is_local:
+                return table.partitions
+            _PARTITIONS[known] = table.partitions
+        return _PARTITIONS[known]
 
     def partition(self, number: int, partition: int, master: str = "") -> MasterPartition:
         """One partition of one version. Of a `master` whose id is known a process asks an object store only once: a
@@ -263,6 +285,39 @@ class MasterPartition:
         )
 
 
+@dataclass
+class SeveralPartitions(MasterPartition):
+    """Partitions in the layout "hash", read as one: a chunk is what all of them have between two lowest hashes.
+
+    The ranges are those of the partition with most chunks. No key is in two of the partitions.
+    """
+
+    parts: list[MasterPartition] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all partitions."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows of all partitions."""
+        return sum(part.nbytes for part in self.parts)
+
+    def read(self, index: int) -> pa.Table:
+        """What all partitions have of a range."""
+        ends = self.lows[index : index + 2]
+        found = []
+        for part in self.parts:
+            first, *last = part.chunk_of(ends).tolist()
+            for number in range(first, (last[0] if last else part.count - 1) + 1):
+                table = part.read(number)
+                start, *stop = np.searchsorted(hashes_of(table), ends).tolist()
+                found.append(table.slice(start, (stop[0] if stop else table.num_rows) - start))
+        return merge_by_hash(found)
+
+
+_PARTITIONS: dict[tuple[str, str], int] = {}
 _KNOWN: dict[tuple[str, str, int, int], MasterPartition] = {}
 _MOST_KNOWN = 64
 

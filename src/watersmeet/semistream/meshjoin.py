@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, hashes_of, numpy_of
 from watersmeet.columns.matching import equal_keys, match_blocks
+from watersmeet.columns.partitions import Partition
 from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Setting
 from watersmeet.semistream.master_table import MasterPartition
@@ -40,13 +41,13 @@ class MeshGeneration(Generation):
     policy = "mesh"
     flags: ClassVar[tuple[str, ...]] = ()  # what a policy must know of waiting rows
 
-    def __init__(self, table: MasterPartition, setting: Setting) -> None:
-        super().__init__(table, setting)
+    def __init__(self, table: MasterPartition, setting: Setting, of: Partition, serial: int = 0) -> None:
+        super().__init__(table, setting, of, serial)
         flags = self.emitter.flags(STREAM) + self.flags
         more = [pa.field(ENTRY, pa.int64()), pa.field(ARRIVED, pa.int32())]
         more += [pa.field(column_of(flag), pa.bool_()) for flag in flags]
         self.schema = pa.schema([*setting.stream_schema, *more])
-        name = f"{STREAM}.{table.version}"
+        name = f"{STREAM}.{self.label}"
         self.waiting = self.store(name, STREAM, self.schema, FewRuns(), time=ENTRY, flags=flags)
         self.step = 0
 
@@ -61,6 +62,12 @@ class MeshGeneration(Generation):
         for flag in self.waiting.flags:
             rows = rows.append_column(column_of(flag), pa.array(np.zeros(rows.num_rows, np.bool_)))
         self.waiting.add(rows.select(self.schema.names), batch)
+
+    def again(self, rows: pa.Table, batch: int, former: Generation) -> None:
+        """A row has been joined with the chunks since its entry, and goes on with the next one."""
+        assert isinstance(former, MeshGeneration)
+        self.step = former.step
+        self.waiting.add(rows, batch)
 
     def work(self, batch: int) -> Iterator[pa.Table]:
         """This batch's steps."""

@@ -11,19 +11,22 @@ Memory        waiting rows and caches of all generations stay within `memory`. W
               finished sooner by reading more chunks in this batch (`on_overload="wait"`), or the batch fails and says
               which rate would fit.
 State         the runs of every generation, labelled with its version; which version is what.
+Division      into another number of partitions: what waits goes on where it is (`Generation.follow`), new rows begin
+              with all of the table that can have their keys (`MasterTable.share`), and cached keys stay cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices
+from watersmeet.columns.partitions import Partition
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.operator import Batch, Operator, OperatorState
+from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
@@ -59,6 +62,7 @@ class SemiStreamJoin(Operator):
         emitter = BinaryEmitter(plan, self.accounts, self.metrics, right=MASTER)
         self.setting = Setting(self.options, emitter, self.metrics, self.accounts, space, schema, memory)
         self.prologue = Prologue(plan, self.accounts, self.metrics, preserved=emitter.preserved)
+        self.partition = Partition(space.partition, plan.partitions, plan.division)
         self.announced = 0  # the newest version signalled so far
         self.current: Generation | None = None
         self.warming: Generation | None = None
@@ -128,8 +132,10 @@ class SemiStreamJoin(Operator):
             self.current.cache.window = batch.number
         return self.current
 
-    def _generation(self, version: int) -> Generation:
-        table = MasterTable(self.options.path).partition(version, self.space.partition, self.options.master)
+    def _generation(self, version: int, of: Partition | None = None, serial: int = 0) -> Generation:
+        """One of this partition, or of a former one."""
+        of = of or self.partition
+        table = MasterTable(self.options.path).share(version, of, self.options.master)
         if table.master != self.options.master:
             raise StateMismatchError(
                 f"semi_stream_join, master table {self.options.path}",
@@ -137,7 +143,7 @@ class SemiStreamJoin(Operator):
                 found=f"another one, {table.master}",
                 hint="Give the path of the table the join was built with, or start over with a new state directory.",
             )
-        return POLICIES[self.options.policy](table, self.setting)
+        return POLICIES[self.options.policy](table, self.setting, of, serial)
 
     def _serving(self) -> list[Generation]:
         """The generations for which rows wait or may come, oldest first."""
@@ -222,20 +228,41 @@ class SemiStreamJoin(Operator):
         (generation,) = (one for one in self._all() if any(part.store is store for store in one.stores()))
         yield rows, Waits("table", version=generation.table.version)
 
+    def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
+        """Waiting rows go on in generations of their own. Partitions may have come to different versions of the table:
+        the newest counts, for the rows to come."""
+        former = [one.operator for one in origins if isinstance(one.operator, SemiStreamJoin)]
+        self.announced = max(join.announced for join in former)
+        begun = [join.current for join in former if join.current is not None]
+        if begun:
+            self.current = self._generation(max(generation.table.version for generation in begun))
+            self.current.cache.window = version + 1
+        for join in former:
+            for generation in join._serving():
+                if generation is join.current and self.current and generation.label == self.current.label:
+                    self.current.share_cache(generation, heir, version)
+                following = self._generation(generation.table.version, generation.of, len(self.draining) + 1)
+                following.follow(generation, heir)
+                if following.waiting_rows:
+                    self.draining.append(following)
+            for generation in join._all():
+                generation.retire()  # what it has cached leaves by its accounts
+        self.draining.sort(key=lambda generation: (generation.table.version, generation.serial))
+
     def save(self) -> OperatorState:
-        """The stores and tables of all generations, under their versions."""
+        """The stores and tables of all generations, under their labels."""
         tables: dict[str, SideTable] = {}
         generations = []
         for generation in self._all():
             mine, values = generation.save()
-            tables |= {f"{generation.table.version}.{name}": table for name, table in mine.items()}
+            tables |= {f"{generation.label}.{name}": table for name, table in mine.items()}
             generations.append(values)
         return OperatorState(
             stores=[store.save() for store in self.row_stores()],
             tables=tables,
             values={
                 "announced": self.announced,
-                "versions": [generation.table.version for generation in self._all()],
+                "versions": sorted({generation.table.version for generation in self._all()}),
                 "current": self.current.table.version if self.current else None,
                 "generations": generations,
             },
@@ -247,12 +274,12 @@ class SemiStreamJoin(Operator):
         current = state.values["current"]
         stores = {store.name: store for store in state.stores}
         for values in state.values["generations"]:
-            version = values["version"]
-            generation = self._generation(version)
-            prefix = f"{version}."
+            version, serial = values["version"], values.get("serial", 0)
+            generation = self._generation(version, Partition(*values["of"]) if serial else None, serial)
+            prefix = f"{generation.label}."
             mine = {k.removeprefix(prefix): table for k, table in state.tables.items() if k.startswith(prefix)}
             generation.restore(stores, mine, values)
-            if version < current:
+            if serial or version < current:
                 generation.retired = True
                 self.draining.append(generation)
             elif version == current:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
 from watersmeet.columns.matching import matches
+from watersmeet.columns.partitions import Partition
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.join.join_type import MATCHED
 from watersmeet.semistream.cache import ENTRY_BYTES
@@ -97,8 +98,8 @@ class SsbjGeneration(MeshGeneration):
     policy = "ssbj"
     flags = (SEEN,)
 
-    def __init__(self, table: MasterPartition, setting: Setting) -> None:
-        super().__init__(table, setting)
+    def __init__(self, table: MasterPartition, setting: Setting, of: Partition, serial: int = 0) -> None:
+        super().__init__(table, setting, of, serial)
         self.cache.entry_bytes = self.entry_bytes
         self.collectors: list[Collectors] = []
         self.fresh: list[Hashes] = []  # hashes that came to wait in this batch
@@ -140,7 +141,7 @@ class SsbjGeneration(MeshGeneration):
 
     def _collectors(self, start: int, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> Collectors:
         schema = self.master_schema.append(pa.field(CHUNK, pa.int32()))
-        name = f"{MASTER}.{self.table.version}.{start}"
+        name = f"{MASTER}.{self.label}.{start}"
         return Collectors(start, hashes, sizes, self.store(name, MASTER, schema, HashTiers()))
 
     def passes(self, chunk: pa.Table, number: int) -> None:

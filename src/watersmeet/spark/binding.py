@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
-from watersmeet.engine.registry import divides, operator_class
+from watersmeet.engine.registry import operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
@@ -45,6 +45,7 @@ from watersmeet.spark.schema import (
     row_bytes,
 )
 from watersmeet.spark.session import default_partitions
+from watersmeet.spark.shared import check_shared
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.spark.ticks import silent, ticking
 from watersmeet.spark.wire import Job, Kind, Wire, code
@@ -102,18 +103,18 @@ class Binding:
             for spec in source.fields:
                 check_encodable(self.who, source.name, spec)
         spark = rows[0].frame.sparkSession
-        directory = self._directory()
+        directory = self._directory(spark)
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
         self._check_hot_keys(plan)
-        plan = register_join(self.who, directory, plan, succeeds=self.succeeds, divisible=divides(plan))
+        plan = register_join(self.who, directory, plan, succeeds=self.succeeds)
         if plan.former:
             sweep(directory, plan)
         record_inputs(directory, described(plan, rows, key_types))
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
-        union = wire.union(self._control(spark, directory, wire), self._ticks(spark, wire))
+        union = wire.union(self._control(spark, directory, wire), self._ticks(spark, directory, wire))
         access = packed_access(job.state_dir, *self.places)
         if plan.hot_keys:
             union = with_targets(union, job, access, wire.content())
@@ -142,9 +143,10 @@ class Binding:
             for column in self.output
         ]
 
-    def _directory(self) -> StateDir:
+    def _directory(self, spark: SparkSession) -> StateDir:
         directory = StateDir(self.state_dir)
         directory.create()
+        check_shared(self.who, spark, directory, "state_dir")
         directory.create(CONTROL)
         return directory
 
@@ -257,11 +259,11 @@ class Binding:
         rows = markers.select(*wire.bare(row, F.explode(wire.everywhere())))
         return rows.mapInArrow(_identity(), rows.schema)
 
-    def _ticks(self, spark: SparkSession, wire: Wire) -> DataFrame | None:
+    def _ticks(self, spark: SparkSession, directory: StateDir, wire: Wire) -> DataFrame | None:
         """Rows that only make a batch happen; where the operator reads the clock, one for every partition."""
         if self.tick is None:
             return None
-        ticks = ticking(self.who, spark) if self.tick else silent(spark)
+        ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
 

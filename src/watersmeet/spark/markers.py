@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from watersmeet.errors import PlanError, WatersmeetError
 from watersmeet.spark.control import CONTROL_SCHEMA, SENT, marker_name
 from watersmeet.spark.plans import is_classic
+from watersmeet.spark.shared import spark_path
 from watersmeet.state.directory import CONTROL, StateDir
 
 POLL_SECONDS = 1.0
@@ -27,7 +28,7 @@ POLL_SECONDS = 1.0
 def marker_stream(session: SparkSession, directory: StateDir) -> DataFrame:
     """The markers of a join, each with the `file` it came in."""
     if directory.is_local:
-        markers = session.readStream.schema(CONTROL_SCHEMA).json(directory.path(CONTROL))
+        markers = session.readStream.schema(CONTROL_SCHEMA).json(spark_path(directory, CONTROL))
         return markers.select("*", F.col("_metadata.file_path").alias("file"))
     if not is_classic(session):
         raise PlanError(

@@ -27,6 +27,7 @@ from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
 from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
+from watersmeet.spark.shared import check_shared
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, packed_access
@@ -48,10 +49,11 @@ def prepare_master(
     """Write a DataFrame as the first version of a master table for `semi_stream_join`; returns the version's number.
 
     `on` names the key columns; rows with a null key match nothing and are left out. `partitions` (by default
-    `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that every join with the table
-    will have. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every policy can read;
-    `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`. `path` may be in an object
-    store; `storage_options` say how to reach it where the session's Hadoop settings and the environment do not.
+    `spark.sql.shuffle.partitions` if set, else the cores) is the number of partitions that a join with the table has if
+    it is not told another one. With `layout="hash"` chunks are ranges of the key hash, sorted by Spark, which every
+    policy can read; `layout="arrival"` saves the sort and can only be read with `policy="ssbj"` or `"mesh"`. `path` may
+    be in an object store; `storage_options` say how to reach it where the session's Hadoop settings and the environment
+    do not.
 
     >>> import watersmeet as wm
     >>> wm.prepare_master(spark.read.parquet("parts"), on="part_id", path="masters/parts")  # doctest: +SKIP
@@ -80,6 +82,7 @@ def prepare_master(
         fields=[spec.jsonValue() for spec in df.schema.fields],
     )
     StateDir(where).create()
+    check_shared(who, df.sparkSession, StateDir(where), "path")
     return _write(who, source, description, where, chunk_rows, layout, first=True)
 
 
@@ -121,6 +124,7 @@ def refresh_master(
             found=df.schema.simpleString(),
             hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
         )
+    check_shared(who, df.sparkSession, StateDir(where), "path")
     number = _write(who, source, description, where, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)

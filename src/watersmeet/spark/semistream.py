@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from watersmeet.errors import OptionError, PlanError
+from watersmeet.errors import PlanError
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
@@ -31,6 +31,7 @@ from watersmeet.spark.schema import (
 )
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
+from watersmeet.state.identity import recorded_partitions
 from watersmeet.storage.uri import is_local
 
 WHO = "semi_stream_join"
@@ -86,7 +87,7 @@ def semi_stream_join(
         idle: While the stream is silent, `"work"` runs a batch every second so that waiting rows finish; `"sleep"`
             leaves them until more data comes or the input is ended.
         idle_chunks: Chunks read in addition while the stream is silent.
-        partitions: Key partitions. They are those of the table; give it for a DataFrame that is prepared here.
+        partitions: Key partitions, by default those of the table; another number at a restart divides the state anew.
         storage_options: How to reach `state_dir` and `master` in an object store (`endpoint`, `region`,
             `access_key_id`, `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment
             say it.
@@ -117,14 +118,6 @@ def semi_stream_join(
     table = _table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
     description = Description(**newest["table"])
-    if partitions is not None and (type(partitions) is not int or partitions != description.partitions):
-        raise OptionError(
-            WHO,
-            expected=f"partitions = {description.partitions}, those of the master table",
-            found=repr(partitions),
-            hint="Leave it out, or prepare the table again with other partitions.",
-            option="partitions",
-        )
     path = table.directory.place
     options = SemiStreamOptions.checked(
         WHO,
@@ -161,7 +154,7 @@ def semi_stream_join(
         options=options,
         state_dir=state_dir,
         places=[path],
-        partitions=description.partitions,
+        partitions=partitions if partitions is not None else recorded_partitions(home) or description.partitions,
         tick=idle == "work",
         times=AT_ONCE if options.max_delay == 1 else {},
         table={name: newest[name] for name in ("rows", "nbytes", "chunk_rows", "layout")},

@@ -75,7 +75,8 @@ class Position:
                 expected="to run inside a streaming query",
                 found="no micro-batch",
                 hint="Start the result with writeStream; an action inside foreachBatch that runs in a thread of its "
-                "own needs pyspark.InheritableThread.",
+                "own needs pyspark.InheritableThread. In Spark Connect all of them run outside the query: write to a "
+                "sink there, and use foreachBatch on a stream that reads it.",
             )
         return cls(
             batch=int(number),

@@ -1,4 +1,8 @@
-"""The source that makes Spark run a batch when no data comes, and the one that takes its place when none is wanted."""
+"""The source that makes Spark run a batch when no data comes, and the one that takes its place when none is wanted.
+
+Options that need ticks may come and go at a restart, and Spark finds the sources of a checkpoint by their places: there
+is always one in this place.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,33 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER
+from watersmeet.spark.shared import spark_path
+from watersmeet.state.directory import StateDir
+
+TICKED = "ticked"  # there if the join has ever had ticks
+SILENCE = "silence"
 
 
-def ticking(who: str, session: SparkSession) -> DataFrame:
+def ticking(who: str, session: SparkSession, directory: StateDir) -> DataFrame:
     """A source that makes a batch happen every second."""
     _warn_of_one_batch(who, session)
+    if directory.is_local:  # state in an object store is out of Connect's reach
+        directory.publish_new(TICKED, b"")
     return _ticks(session)
 
 
-def silent(session: SparkSession) -> DataFrame:
-    """In the place of the ticks a source that never has data, so that options which need ticks can change at a restart.
+def silent(session: SparkSession, directory: StateDir) -> DataFrame:
+    """A source that never has data.
 
-    Spark finds the sources of a checkpoint by their places. In this one it remembers a number, as for ticks. Connect
-    cannot make such a source: there it ticks.
+    In a session of this process Spark remembers a number for it, as for ticks. Connect cannot make that one: there it
+    is a folder without files, for which Spark remembers nothing as long as it is empty. It cannot follow ticks in the
+    same checkpoint, so a join that had them keeps them.
     """
     if not is_classic(session):
-        return _ticks(session)
+        if directory.size(TICKED) is not None:
+            return _ticks(session)
+        directory.make(SILENCE)
+        return session.readStream.text(spark_path(directory, SILENCE))
     java: Any = session._jvm
     streams = java.org.apache.spark.sql.execution.streaming.runtime.MemoryStream
     stream = streams.apply(session._jsparkSession, 1, java.org.apache.spark.sql.Encoders.LONG())

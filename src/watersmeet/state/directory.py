@@ -8,6 +8,7 @@ state_dir/
   explain.json         what was chosen and why, for `wm.explain`
   failures.json        when and why runs of the pipeline failed
   control/             markers that travel through the stream (`end_input`)
+  ticked, silence/     whether the join had ticks, and a folder without files in their place (see `spark/ticks`)
   part-00003/          one per key partition: manifests and run files, see `store`
 """
 

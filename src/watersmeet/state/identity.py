@@ -51,14 +51,11 @@ def recorded_operator(directory: StateDir) -> str | None:
     return str(found["identity"]["operator"]) if found and _has_versions(directory) else None
 
 
-def register_join(
-    who: str, directory: StateDir, plan: JoinPlan, *, succeeds: str | None = None, divisible: bool = False
-) -> JoinPlan:
+def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: str | None = None) -> JoinPlan:
     """Record the join, or check that the state is of this very join. State that was never used may change hands.
 
     Returns the plan with the former divisions of the state: it may have been divided before, or be from now on because
-    the plan has another number of partitions and its operator is `divisible`. `succeeds` names another operator whose
-    state this one can take up.
+    the plan has another number of partitions. `succeeds` names another operator whose state this one can take up.
     """
     found = read_join(directory)
     if not _has_versions(directory):
@@ -71,10 +68,10 @@ def register_join(
             found="state without it",
             hint="Restore the file from a copy, or start over with a new state directory and a new checkpoint.",
         )
-    if not divisible:
-        _check_partitions(who, directory, found, plan)
     if not (succeeds and _can_succeed(found, plan, succeeds)):
         _check(who, directory, found, plan)
+    if found["partitions"] != plan.partitions:
+        check_divisible(who, directory, plan)
     plan = _divided(directory, found, plan)
     if plan.division >= len(divisions(found)):
         clear_division(directory, plan.division)
@@ -129,14 +126,15 @@ def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
 NEW_START = "or give this join a new state directory and a new checkpoint."
 
 
-def _check_partitions(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> None:
-    if found["partitions"] != plan.partitions:
+def check_divisible(who: str, directory: StateDir, plan: JoinPlan) -> None:
+    """Refuse a join whose state cannot be divided: rows of hot keys lie in partitions that their hash does not name."""
+    if plan.hot_keys:
         raise StateMismatchError(
             f"{who}, state directory {directory.uri}",
-            expected=f"{found['partitions']} partitions, with which the state was begun",
-            found=f"partitions={plan.partitions}",
-            hint="The state of this join cannot be divided anew (docs/rescaling.md). Leave `partitions` out or give "
-            f"the old number, {NEW_START}",
+            expected="a join whose state can be divided anew",
+            found='hot_keys="auto"',
+            hint="Joins that spread hot keys keep their number of partitions (docs/rescaling.md): give the old number, "
+            f"{NEW_START}",
         )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.columns.arrow import hashes_of
+from watersmeet.columns.partitions import Partition
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version
@@ -25,19 +27,22 @@ def write_master(
     constant_hash: bool = False,
     keys: tuple[pa.DataType, ...] = KEYS,
     payload: tuple[pa.DataType, ...] = PAYLOAD,
+    partitions: int = 1,
 ) -> int:
-    """Write plain rows (key values first) as the next version of a master table with one partition."""
+    """Write plain rows (key values first) as the next version of a master table."""
     spec = InputSpec(MASTER, keys, payload)
     description = Description(
         id="in-process",
         keys=[f"k{i}" for i in range(len(keys))],
         columns=[f"{MASTER}_{i}" for i in range(len(payload))],
         schema=encode_schema(spec.schema),
-        partitions=1,
+        partitions=partitions,
         hash="in-process",
     )
     table = table_of(spec, rows, constant_hash=constant_hash)
-    return write_version(path, description, [table], chunk_rows=chunk_rows, layout=layout)
+    shares = [Partition(number, partitions).owns(hashes_of(table)) for number in range(partitions)]
+    tables = [table.filter(pa.array(share)) for share in shares]
+    return write_version(path, description, tables, chunk_rows=chunk_rows, layout=layout)
 
 
 def semi_stream_plan(

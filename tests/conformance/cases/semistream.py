@@ -34,17 +34,19 @@ def master_rows() -> list[Row]:
 
 
 @functools.cache
-def master(layout: Layout, keys: Keys, *, constant_hash: bool) -> str:
+def master(layout: Layout, keys: Keys, partitions: int, *, constant_hash: bool) -> str:
     """Three versions with the same rows, cut differently: which one a row meets makes no difference to the answer."""
-    path = f"{_FOLDER.name}/{keys}-{layout}-{constant_hash}"
+    path = f"{_FOLDER.name}/{keys}-{layout}-{partitions}-{constant_hash}"
     rows = [keys.row(row) for row in master_rows()]
     for chunk_rows in (3, 1, 2):
-        write_master(path, rows, chunk_rows=chunk_rows, layout=layout, constant_hash=constant_hash, keys=keys.kinds)
+        cut: dict[str, Any] = {"chunk_rows": chunk_rows, "layout": layout, "partitions": partitions}
+        write_master(path, rows, constant_hash=constant_hash, keys=keys.kinds, **cut)
     return path
 
 
 def make_plan(
     layout: Layout,
+    partitions: int,
     constant_hash: bool,
     operator: str,
     inputs: Sequence[str],
@@ -55,7 +57,8 @@ def make_plan(
     how: str = "inner",
 ) -> JoinPlan:
     of_type = next(each for each in ALL_KEYS if each.kinds == keys)
-    return semi_stream_plan(master(layout, of_type, constant_hash=constant_hash), options, tuning, keys=keys, how=how)
+    path = master(layout, of_type, partitions, constant_hash=constant_hash)
+    return semi_stream_plan(path, options, tuning, keys=keys, how=how)
 
 
 def refreshed(seed: int, **shape: Any) -> Script:
@@ -75,6 +78,7 @@ def case(
     layout: Layout | None = None,
     refresh: bool = False,
     how: str = "inner",
+    partitions: int = 1,  # of the table; those of the join are another matter
     **tuning: Any,
 ) -> Case:
     layout = layout or ("hash" if policy == "aligned" else "arrival")
@@ -87,8 +91,8 @@ def case(
         oracle=lambda script: semi_stream_join(script, master_rows(), how),
         how=how,
         script=refreshed if refresh else random_script,
-        make_plan=functools.partial(make_plan, layout, False),
-        make_colliding_plan=functools.partial(make_plan, layout, True),
+        make_plan=functools.partial(make_plan, layout, partitions, False),
+        make_colliding_plan=functools.partial(make_plan, layout, partitions, True),
     )
 
 
@@ -101,6 +105,7 @@ def at_once(policy: str, how: str) -> Case:
     return replace(case(policy, "at once", how=how, max_delay=1, refresh=True), by_batch=by_batch)
 
 
+REFRESH = {"refresh": True, "max_delay": 4, "switching_factor": 0.05, "memory": 3000, "idle_chunks": 0}
 MOVES = {"max_delay": 2, "switching_factor": 0.05, "memory": 1500, "idle_chunks": 1}
 CASES = [
     made
@@ -109,7 +114,7 @@ CASES = [
     for made in (
         at_once(policy, how),
         case(policy, "overload", how=how, memory=250, max_delay=4, idle_chunks=0, version=2),
-        case(policy, "refresh", how=how, refresh=True, max_delay=4, switching_factor=0.05, memory=3000, idle_chunks=0),
+        case(policy, "refresh", how=how, partitions=3, **REFRESH),
     )
 ] + [
     *(case(policy, "moves", how=how, **MOVES) for policy in ("aligned", "ssbj") for how in HOW),

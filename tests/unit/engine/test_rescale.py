@@ -23,6 +23,7 @@ from watersmeet.pipeline.history import History
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.plan import JoinPlan
+from watersmeet.spark.ticks import TICKED
 from watersmeet.state.description import Description, record_inputs, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
@@ -39,7 +40,7 @@ from watersmeet.testing.harness import rows_of
 def built(directory: StateDir, partitions: int) -> JoinPlan:
     """What building the join does."""
     directory.create()
-    plan = register_join("test", directory, replace(make_plan("symmetric"), partitions=partitions), divisible=True)
+    plan = register_join("test", directory, replace(make_plan("symmetric"), partitions=partitions))
     record_inputs(directory, Description.plain(plan))
     return plan
 
@@ -65,7 +66,8 @@ def test_twice_as_many_partitions_write_no_rows(tmp_path: Path) -> None:
     plan = built(directory, 2)
     for number in range(3):
         run(plan, directory, number, arrival(number))
-    before = {path: path.read_bytes() for path in tmp_path.glob("part-*/*")}
+    directory.publish(TICKED, b"")
+    before = {path: path.read_bytes() for path in (tmp_path / TICKED, *tmp_path.glob("part-*/*"))}
     done = rescale(directory, 4)
     assert (done.before, done.partitions, done.version, done.rows) == (2, 4, 2, 1530)
     assert {path: path.read_bytes() for path in before} == before  # nothing was touched

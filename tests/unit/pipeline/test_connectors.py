@@ -33,9 +33,9 @@ def test_coordinates_are_those_of_the_release() -> None:
     assert coordinates("parquet", "4.1.4") is None
 
 
-def test_the_lane_runs_on_the_newest_release_that_has_all() -> None:
-    makefile = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8")
-    assert re.findall(r"^CONNECTORS := (.+)$", makefile, re.MULTILINE) == [complete_release()]
+def test_the_lock_has_the_newest_release_that_has_all() -> None:
+    lock = (Path(__file__).parents[3] / "requirements.lock").read_text(encoding="utf-8")
+    assert re.findall(r"^pyspark==(\d+\.\d+)\.", lock, re.MULTILINE) == [complete_release()]
 
 
 def test_jars_of_several_connectors() -> None:
@@ -189,5 +189,30 @@ def test_a_jar_that_cannot_be_had_is_named(tmp_path: Path, monkeypatch: pytest.M
     """With Ivy itself, and a repository that has nothing: no network is needed to find nothing."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=localhost -Dhttps.proxyPort=9")
-    with pytest.raises(WatersmeetError, match=r"found that com\.example:nothing:1 cannot be fetched. Check that"):
+    monkeypatch.setattr(jars, "PAUSES", ())
+    said = r"found that com\.example:nothing:1 cannot be fetched \(.*Connection refused\)\. Check that"
+    with pytest.raises(WatersmeetError, match=said):
         jars.fetch(["com.example:nothing:1"])
+
+
+@pytest.mark.parametrize(
+    ("output", "runs"), [("Server access error at url https://x (timed out)", 3), ("not found", 1)]
+)
+def test_what_may_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, runs: int) -> None:
+    """A fake Java fails twice and then answers; where the repository has no such file, it is asked once."""
+    home, count, jar = tmp_path / "home" / "bin", tmp_path / "runs", tmp_path / "a.jar"
+    home.mkdir(parents=True)
+    (home / "java").write_text(
+        f'#!/bin/sh\necho run >> {count}\nif [ $(wc -l < {count}) -lt 3 ]; then echo "{output}"; exit 1; fi\n'
+        f'shift $(($# - 1))\nprintf %s "{jar}" > "$1"\n'
+    )
+    (home / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(jars, "PAUSES", (0.0, 0.0, 0.0))
+    if runs == 1:
+        with pytest.raises(WatersmeetError, match="not found"):
+            jars.fetch(["a:b:1"])
+    else:
+        assert jars.fetch(["a:b:1"]) == [jar]
+    assert count.read_text().count("run") == runs

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +13,18 @@ import pytest
 from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
 
 from watersmeet.engine.registry import build
+from watersmeet.engine.runtime import run_batch
 from watersmeet.join.operator import Batch, advance, resume, saved
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.punctuated.promises.partial import PartialPromises
-from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import ENDS, Pattern, punctuation_table
 from watersmeet.punctuated.propagation import COLUMN, punctuation_type
+from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Script, batch_of, make_plan
-from watersmeet.testing.arrivals import KEYS
+from watersmeet.testing.arrivals import KEYS, Row
+from watersmeet.testing.divisions import plans_of, shares
+from watersmeet.testing.oracle import inner_join
 from watersmeet.testing.punctuations import truthful_script
 
 KIND = punctuation_type(["k0"], KEYS)
@@ -113,14 +120,61 @@ def test_a_range_is_propagated_when_its_last_row_leaves() -> None:
     assert said == [[], [], [(False, 10)], []]
 
 
+def part(number: int, pattern: Pattern, parts: int = 2) -> pa.Table:
+    """A pattern as one part says it."""
+    table = punctuation_table(KEYS, [[pattern]])
+    for name, value in (("_part", number), ("_parts", parts)):
+        table = table.set_column(table.column_names.index(name), name, pa.array([value], pa.int32()))
+    return table
+
+
+def test_parts_of_several_numbers_hold_when_they_leave_no_key_out() -> None:
+    low = Pattern.between(None, 10)
+
+    def complete(*said: tuple[int, int]) -> list[int]:
+        partial = PartialPromises("left", KEYS)
+        return [partial.complete(part(number, low, parts)).num_rows for number, parts in said]
+
+    assert complete((0, 2), (1, 4), (1, 4), (3, 4)) == [0, 0, 0, 1]
+    assert complete((0, 2), (0, 4), (2, 4), (1, 4), (3, 4)) == [0, 0, 0, 0, 1]  # three of four would be too few
+    assert complete((1, 2), (0, 3), (2, 3), (1, 3)) == [0, 0, 0, 1]
+    assert complete((1, 4), (0, 1)) == [0, 1]
+
+
+@pytest.mark.parametrize("tuning", VARIANTS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_number_of_partitions_changes(seed: int, tuning: dict[str, Any], tmp_path: Path) -> None:
+    """Whoever hears all parts learns the same in the end, and never of a key whose results are not all out."""
+    script = truthful_script(seed, batches=14, batch_rows=8, keys=8)
+    made, rng, partial = plan(**tuning), random.Random(seed), PartialPromises("left", KEYS)
+    numbers = [rng.choice([1, 2, 3, 4]) for _ in script]
+    held: list[Pattern] = []
+    emitted: Counter[Row] = Counter()
+    for number, (arrival, now) in enumerate(zip(script, plans_of(made, numbers), strict=True)):
+        results: list[dict[str, Any]] = []
+        said: list[pa.Table] = []
+        for partition, batch in shares(now, number, arrival):
+            for table in run_batch(now, StateDir(tmp_path), partition, batch, run_id=f"{number}"):
+                for row in table.to_pylist():
+                    if row["said"] is None:
+                        results.append(row)
+                    else:
+                        said.append(part(partition, Pattern(**row["said"]["k0"]), row["said"]["parts"]))
+        assert not [row for row in results if any(covers(pattern, row["k0"]) for pattern in held)]
+        emitted.update(tuple(row.values())[:-1] for row in results)
+        complete = partial.complete(pa.concat_tables(said)).to_pylist() if said else []
+        for row in complete:
+            value = row["_k0"]
+            ends = [row[f"{end}0"] for end in ENDS]
+            held.append(Pattern(*ends) if value is None else Pattern.value(value))
+    assert emitted == inner_join(script, ("left", "right"))
+    whole = [pattern for _, patterns in run(made, script) for pattern in patterns]
+    for key in range(-2, 12):
+        assert any(covers(one, key) for one in held) == any(covers(one, key) for one in whole), key
+
+
 def test_a_pattern_of_many_keys_holds_when_every_part_has_said_it() -> None:
     partial = PartialPromises("left", KEYS)
-
-    def part(number: int, pattern: Pattern) -> pa.Table:
-        table = punctuation_table(KEYS, [[pattern]])
-        names = table.column_names
-        table = table.set_column(names.index("_part"), "_part", pa.array([number], pa.int32()))
-        return table.set_column(names.index("_parts"), "_parts", pa.array([2], pa.int32()))
 
     low, high = Pattern.between(None, 10), Pattern.between(20, None)
     assert partial.complete(pa.concat_tables([part(0, low), part(1, high)])).num_rows == 0

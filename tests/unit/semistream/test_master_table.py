@@ -6,12 +6,14 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from watersmeet.columns.arrow import hashes_of
+from watersmeet.columns.partitions import Partition
 from watersmeet.errors import CorruptStateError, StateDirError
 from watersmeet.semistream.master_registry import Registration, register_join, registered_joins, remove_old_versions
-from watersmeet.semistream.master_table import MasterTable
+from watersmeet.semistream.master_table import Layout, MasterTable
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join as record_join
 from watersmeet.testing import Arrival, run_stored
@@ -54,6 +56,27 @@ def test_chunks_in_arrival_order_are_full_and_sorted_inside(tmp_path: Path) -> N
     for number in range(part.count):
         hashes = hashes_of(part.read(number))
         assert np.all(hashes[1:] >= hashes[:-1])
+
+
+@pytest.mark.parametrize("layout", ["hash", "arrival"])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 4, 6])
+def test_a_join_of_any_number_of_partitions_finds_its_keys(tmp_path: Path, layout: Layout, partitions: int) -> None:
+    write_master(str(tmp_path), rows_of(50), chunk_rows=3, layout=layout, partitions=4)
+    table = MasterTable(str(tmp_path))
+    found = []
+    for number in range(partitions):
+        mine = Partition(number, partitions)
+        share = table.share(1, mine)
+        chunks = [share.read(index) for index in range(share.count)]
+        assert share.rows == sum(chunk.num_rows for chunk in chunks)
+        for index, chunk in enumerate(chunks):
+            hashes = hashes_of(chunk)
+            assert np.all(hashes[1:] >= hashes[:-1])
+            if layout == "hash":
+                assert set(share.chunk_of(hashes).tolist()) <= {index}
+            owned = chunk.filter(pa.array(mine.owns(hashes)))
+            found += list(zip(*(column.to_pylist() for column in owned.columns[1:]), strict=True))
+    assert sorted(found) == sorted(rows_of(50))
 
 
 def test_an_empty_table_has_one_empty_chunk(tmp_path: Path) -> None:

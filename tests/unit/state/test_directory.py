@@ -116,22 +116,11 @@ def test_state_that_was_never_used_may_change_hands(tmp_path: Path) -> None:
     assert found["partitions"] == 9
 
 
-def test_another_partition_count(tmp_path: Path) -> None:
-    directory = used(tmp_path)
-    with pytest.raises(StateMismatchError) as error:
-        register_join("progressive_join", directory, replace(PLAN, partitions=9))
-    assert str(error.value) == (
-        f"progressive_join, state directory {tmp_path}: expected 4 partitions, with which the state was begun, found "
-        "partitions=9. The state of this join cannot be divided anew (docs/rescaling.md). Leave `partitions` out or "
-        f"give the old number, {NEW_START}"
-    )
-
-
 def test_divisions_are_recorded_and_unused_ones_forgotten(tmp_path: Path) -> None:
     directory = used(tmp_path)
 
     def register(partitions: int) -> list[int]:
-        plan = register_join("test", directory, replace(PLAN, partitions=partitions), divisible=True)
+        plan = register_join("test", directory, replace(PLAN, partitions=partitions))
         found = read_join(directory)
         assert found is not None
         assert divisions(found) == [*plan.former, plan.partitions]
@@ -153,7 +142,7 @@ def test_what_is_left_of_an_interrupted_division_is_deleted(tmp_path: Path) -> N
     directory = used(tmp_path)
     (tmp_path / "part-00002.1").mkdir()
     (tmp_path / "part-00002.1" / "v-000000000007.json").write_text("{}")
-    register_join("test", directory, replace(PLAN, partitions=2), divisible=True)
+    register_join("test", directory, replace(PLAN, partitions=2))
     assert not (tmp_path / "part-00002.1").exists()
 
 

@@ -1,4 +1,8 @@
-"""Punctuations that a join upstream says once per partition: they hold when all partitions have said them."""
+"""Punctuations that a join upstream says once per partition: they hold when all partitions have said them.
+
+The join upstream may be divided into another number of partitions meanwhile. Part 1 of 2 is what parts 1 and 3 of 4
+are together: a punctuation holds when the parts that have said it leave no key out.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import HASH, numpy_of, sort_by_hash, take
+from watersmeet.columns.arrow import Indices, numpy_of, sort_by_hash, take
 from watersmeet.columns.grouping import first_of_each, group_ids
 from watersmeet.punctuated.promises.intervals import Mask
-from watersmeet.punctuated.promises.patterns import normalised, punctuation_schema
+from watersmeet.punctuated.promises.patterns import normalised, pattern_ids, punctuation_schema
 from watersmeet.state.side_table import SideTable
 
 
@@ -32,13 +36,11 @@ class PartialPromises:
             return table
         whole = table.filter(pa.array(~partial))
         held = pa.concat_tables([self.table, table.filter(pa.array(partial))])
-        names = [name for name in held.column_names if name not in (HASH, "_part", "_parts")]
-        filled = [held.column(name) for name in names]
-        ids = group_ids([_with_nulls(column) for column in filled])
-        said = group_ids([pa.chunked_array([pa.array(ids)]), held.column("_part")])
+        ids = pattern_ids(held)
+        said = group_ids([pa.chunked_array([pa.array(ids)]), held.column("_part"), held.column("_parts")])
         distinct = first_of_each(said)
-        enough = np.bincount(ids[distinct], minlength=int(ids.max()) + 1)
-        done = enough[ids] >= numpy_of(held.column("_parts"))
+        number, parts = (numpy_of(held.column(name)).astype(np.int64) for name in ("_part", "_parts"))
+        done = _complete(ids[distinct], number[distinct], parts[distinct])[ids]
         once: Mask = np.zeros(len(ids), np.bool_)
         once[first_of_each(ids)] = True
         self.table, self._saved = take(held, distinct[~done[distinct]]), None
@@ -57,7 +59,14 @@ class PartialPromises:
             self.table = self._saved.table
 
 
-def _with_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in which a null is a value of its own, so that rows can be grouped by it."""
-    codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
-    return pa.chunked_array([codes])
+def _complete(ids: Indices, number: Indices, parts: Indices) -> Mask:
+    """For each pattern whether the different parts of it leave no key out."""
+    count = int(ids.max()) + 1
+    most = np.zeros(count, np.int64)
+    np.maximum.at(most, ids, parts)
+    done = np.bincount(ids, minlength=count) >= most
+    for mixed in np.unique(ids[parts != most[ids]]).tolist():
+        mine = ids == mixed
+        keys = np.arange(np.lcm.reduce(parts[mine]))
+        done[mixed] = bool(np.logical_or.reduce(keys % parts[mine, None] == number[mine, None]).all())
+    return done

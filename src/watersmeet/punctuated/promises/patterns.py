@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import HASH, hash_keys, key_name, numpy_of, one_chunk
+from watersmeet.columns.grouping import group_ids
 from watersmeet.errors import OptionError
 from watersmeet.punctuated.promises.codes import Codes, concatenated, either
 from watersmeet.punctuated.promises.ordering import Ordering
@@ -74,6 +76,13 @@ def punctuation_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
         types = (kind, kind, pa.bool_(), pa.bool_())
         fields += [pa.field(f"{name}{i}", end) for name, end in zip(ENDS, types, strict=True)]
     return pa.schema([*fields, pa.field("_part", pa.int32()), pa.field("_parts", pa.int32())])
+
+
+def pattern_ids(table: pa.Table) -> npt.NDArray[np.int64]:
+    """For each row the number of its pattern, whichever part has said it."""
+    names = [name for name in table.column_names if name not in (HASH, "_part", "_parts")]
+    columns = (table.column(name).combine_chunks().dictionary_encode(null_encoding="encode").indices for name in names)
+    return group_ids([pa.chunked_array([codes]) for codes in columns])
 
 
 def punctuation_table(kinds: Sequence[pa.DataType], rows: Sequence[Sequence[Pattern]]) -> pa.Table:

@@ -264,6 +264,13 @@ class PunctuatedRange:
                     mine.restore(renamed, held.everything)
         self.former = {partition: held for partition, held in self.former.items() if len(held)}
 
+    def unite(self, other: PunctuatedRange) -> None:
+        """Add what `covers` asks of another range."""
+        self.everything = self.everything or other.everything
+        for column, held in other.intervals.items():
+            for part in held.parts:
+                self._interval_set(column).add(part)
+
     def _former(self, partition: Partition) -> PunctuatedRange:
         name = f"{self.name}@{partition.division}-{partition.number}-{partition.of}"
         return PunctuatedRange(name, self.kinds)
