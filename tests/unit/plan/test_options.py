@@ -156,7 +156,11 @@ def test_an_option_without_effect_is_refused(model: type[Options], given: dict[s
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
-        (ProgressiveOptions, {"memory": "1 MB", "policy": "rpj-md"}, "should be 'rpj', 'xjoin', 'xjoin-fresh' or 'hmj'"),
+        (
+            ProgressiveOptions,
+            {"memory": "1 MB", "policy": "rpj-md"},
+            "should be 'rpj', 'xjoin', 'xjoin-fresh' or 'hmj'",
+        ),
         (ProgressiveOptions, {"memory": "1 MB", "policy": "rjp"}, "should be 'rpj', 'xjoin', 'xjoin-fresh' or 'hmj'"),
         (ProgressiveOptions, {"memory_rows": 3}, "expected one of the options memory, policy, flush, .*'memory_rows'"),
         (WindowOptions, {"window": "1 s", "shedding": "rate"}, "expected one of the options window, .*'shedding'"),
