@@ -25,7 +25,7 @@ SYSTEMS = {
     "watersmeet": "Watersmeet",
     "spark_default": "Spark, default store",
     "spark_rocksdb": "Spark, RocksDB with changelog",
-    "spark_rocksdb_v4": "Spark, RocksDB, state format 4, tuned",
+    "spark_rocksdb_tuned": "Spark, RocksDB, newest state format, tuned",
     "flink_heap": "Flink, state on the heap",
     "flink_rocksdb": "Flink, RocksDB",
     "pathway": "Pathway, nothing kept on disk",
@@ -120,7 +120,7 @@ def outer_cost() -> str:
             if f"{how}_speed_of_inner" in one:
                 rivals = [
                     one.get(f"ratio_vs_{store}") if how == "left" else None
-                    for store in ("default", "rocksdb", "rocksdb_v4")
+                    for store in ("default", "rocksdb", "rocksdb_tuned")
                 ]
                 cells = [times(rival).removesuffix("x") if rival else "" for rival in rivals]
                 speed, held = one[f"{how}_speed_of_inner"], one[f"{how}_bytes_of_inner"]
@@ -131,7 +131,7 @@ def outer_cost() -> str:
         "of its state",
         "over Spark, default store",
         "RocksDB",
-        "RocksDB, format 4",
+        "RocksDB, tuned",
     ]
     return table(header, rows)
 
@@ -167,7 +167,7 @@ def multiway() -> str:
             continue
         ours = case["runs"]["watersmeet"]
         ways, _, keys = name.partition(" ")
-        ratios = [case.get(f"ratio_vs_{store}") for store in ("default", "rocksdb", "rocksdb_v4")]
+        ratios = [case.get(f"ratio_vs_{store}") for store in ("default", "rocksdb", "rocksdb_tuned")]
         rows.append(
             (
                 f"{ways}, {'one row' if keys == 'low' else 'three rows'} per key",
@@ -177,7 +177,7 @@ def multiway() -> str:
                 f"{case['state_share_of_default']:.1%}".replace("%", " %"),
             )
         )
-    over = ["over Spark's cascade", "over it with RocksDB", "with RocksDB, format 4"]
+    over = ["over Spark's cascade", "over it with RocksDB", "with RocksDB, tuned"]
     return table(["join", "`multiway_join` rows/s", *over, "state bytes", "of Spark's"], rows)
 
 

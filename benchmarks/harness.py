@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -39,10 +40,10 @@ _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 SPARK_STORES: dict[str, dict[str, str]] = {
     "spark_default": {_PROVIDER: DEFAULT_STORE},
     "spark_rocksdb": {_PROVIDER: ROCKSDB_STORE, f"{_ROCKSDB}.changelogCheckpointing.enabled": "true"},
-    "spark_rocksdb_v4": {
+    "spark_rocksdb_tuned": {
         _PROVIDER: ROCKSDB_STORE,
         f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
-        _FORMAT: "4",
+        _FORMAT: "4",  # or 3, with a release that has no 4
         f"{_ROCKSDB}.blockCacheSizeMB": "256",
         f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
     },
@@ -216,8 +217,13 @@ def use_store(session: SparkSession, name: str) -> dict[str, str]:
         for setting in settings:
             session.conf.unset(setting)
     for setting, value in SPARK_STORES[name].items():
-        session.conf.set(setting, value)
-    return SPARK_STORES[name]
+        try:
+            session.conf.set(setting, value)
+        except IllegalArgumentException:
+            if setting != _FORMAT:
+                raise
+            session.conf.set(setting, "3")
+    return {setting: session.conf.get(setting) for setting in SPARK_STORES[name]}
 
 
 def spark_rivals(

@@ -27,7 +27,7 @@ from watersmeet.state.store import PartitionStore
 BATCHES, PARTITIONS = 10, 2
 # How many inputs, rows per key, Spark's stores to run beside
 CASES = {
-    "3-way low": (3, 1, ("default", "rocksdb", "rocksdb_v4")),
+    "3-way low": (3, 1, ("default", "rocksdb", "rocksdb_tuned")),
     "4-way low": (4, 1, ("default",)),
     "5-way low": (5, 1, ("default",)),
     "3-way fan-out 3": (3, 3, ("default",)),

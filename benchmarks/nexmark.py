@@ -38,7 +38,7 @@ SCHEMAS = {
     "expires long, seller long, category long, a_extra string",
     "bid": "auction long, bidder long, price long, channel string, url string, b_time long, b_extra string",
 }
-SPARK_ENGINES = ("spark_default", "spark_rocksdb_v4")
+SPARK_ENGINES = ("spark_default", "spark_rocksdb_tuned")
 ENGINES = ("watersmeet", *SPARK_ENGINES, *flink.BACKENDS, "pathway")
 
 
@@ -157,10 +157,11 @@ class Bench:
 
     def spark_rival(self, query: Query, engine: str, answer: Answer) -> h.Run:
         """Spark's own join, warmed up, as far as it gets."""
-        h.use_store(self.spark, engine)
+        settings = h.use_store(self.spark, engine)
         self.on_spark(query, engine, answer, 20)
         run = self.on_spark(query, engine, answer, self.limit)
         h.use_store(self.spark, "spark_default")
+        run.extra["settings"] = settings
         return run
 
     def on_flink(self, query: Query, engine: str, answer: Answer, rows: int, check: bool) -> h.Run:
