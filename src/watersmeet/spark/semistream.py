@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from watersmeet.errors import PlanError
+from watersmeet.errors import OptionError, PlanError
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
