@@ -11,7 +11,7 @@ from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.rpj_clock import C_RAN, C_SEQ, PAPER_PAGE, DiskWork, Simulation, Size
 from watersmeet.lab.workloads import Network, relations, suspension_share, suspensions
 
-SIZE = Size(0.0005, 20)
+SIZE = Size(0.0002, 5)
 
 
 @pytest.mark.parametrize("network", ["reliable", "unreliable"])
@@ -42,8 +42,8 @@ def test_disk_work_takes_the_same_share_of_the_time_at_every_size() -> None:
     assert whole._disk_work(200 * PAPER_PAGE, runs=10, seeks=10).cost(C_RAN) == 10 * C_RAN + 195 * C_SEQ
 
 
-def unreliable(policy: str, fraction: float = 0.0005) -> Noting:
-    size = Size(fraction, 20)
+def unreliable(policy: str, fraction: float = 0.0002) -> Noting:
+    size = Size(fraction, 5)
     arrivals = relations(size.rows, "harmony", 1.0, "unreliable", domain=size.domain, stands_for=size.stands_for)
     simulation = Noting(size, policy, arrivals)
     simulation.run(no_progress, suspensions(size.rows, stands_for=size.stands_for, every=size.every))
@@ -79,7 +79,7 @@ def test_a_merge_is_charged_for_the_rows_and_runs_that_it_reads_and_writes() -> 
     assert merges
     for works, rows, runs, events in merges:
         assert [event["kind"] for event in events] == ["dd_task"]
-        assert [work.pages for work in works] == [pytest.approx(rows / PAPER_PAGE + runs * 0.0005 / 2)]
+        assert [work.pages for work in works] == [pytest.approx(rows / PAPER_PAGE + runs * 0.0002 / 2)]
         assert works[0].seeks == works[0].pages  # every page at random
 
 

@@ -31,7 +31,7 @@ from watersmeet.lab.workloads import Network, Pattern, relations, suspensions
 # size every suspension is used (`Size.every`), and every flush leaves a run in every cold bucket (`few_runs`).
 SIZES: dict[Network, dict[Scale, Size]] = {
     "reliable": {"tiny": Size(0.001, 20), "small": Size(0.01, 50), "paper": Size(1.0, 5000)},
-    "unreliable": {"tiny": Size(0.0005, 20), "small": Size(0.005, 50), "paper": Size(0.1, 500)},
+    "unreliable": {"tiny": Size(0.0002, 5), "small": Size(0.005, 50), "paper": Size(0.1, 500)},
 }
 # Fig. 8 to 12, a to d.
 SETTINGS: dict[str, tuple[Pattern, float]] = {
