@@ -65,7 +65,7 @@ def test_the_bucket_that_fewest_arrivals_are_expected_for_leaves() -> None:
     low, high = np.zeros(1, np.uint64), np.full(1, 2**63, np.uint64)
     victims.observe([np.repeat(low, 9), np.repeat(high, 9)], time=0)
     sizes = np.full((2, 2), 10)
-    assert victims.choose(sizes, 10) == [[0], []], "no right row has ever come to the left rows of bucket 0"
+    assert victims.choose(sizes, 10) == [[], [1]], "no left row has ever come to the right rows of bucket 1"
     assert victims.choose(sizes, 20) == [[0], [1]]
     other = Victims("rpj", Buckets(2))
     other.restore(victims.save())
