@@ -12,6 +12,7 @@ from watersmeet.pipeline.connectors import advice
 from watersmeet.pipeline.explain import check
 from watersmeet.pipeline.problems import PipelineError, dotted
 from watersmeet.pipeline.run import RunFailedError, run
+from watersmeet.spark.plans import is_classic
 
 WRONG = """\
 name: many mistakes
@@ -84,7 +85,8 @@ def test_everything_that_is_wrong_is_said_at_once(spark: SparkSession, folder: P
     assert problems[28, "join.on"] == (
         "window_join: expected one column 'adv' in input 'views', found the columns ad, seen. Did you mean 'ad'?"
     )
-    assert problems[22, "sources.topic.format"].endswith(str(advice("kafka", spark.version)))
+    what_to_do = advice("kafka", spark.version, remote=not is_classic(spark))
+    assert problems[22, "sources.topic.format"].endswith(str(what_to_do))
     assert "kafak" in problems[31, "sink.format"]
     assert sorted(path.name for path in folder.iterdir()) == ["clicks", "pipeline.yaml", "views"]
 
