@@ -38,10 +38,20 @@ def has_one_answer(case: Case) -> bool:
 
 
 ALL = [case for case in CASES if has_one_answer(case)]
-# Of each operator an inner and a full join get many scripts, and every leading case one.
-DIVISIBLE = (
-    ALL if SOAK else list({(case.operator, case.how): case for case in ALL if case.how in ("inner", "full")}.values())
-)
+
+
+def variant(case: Case) -> tuple[object, ...]:
+    """What is divided in a way of its own."""
+    return (
+        case.operator,
+        case.how,
+        *(bool(case.options.get(name)) for name in ("optional", "window")),
+        case.options.get("policy"),
+    )
+
+
+# Of each variant an inner and a full join get many scripts, and every leading case one.
+DIVISIBLE = ALL if SOAK else list({variant(case): case for case in ALL if case.how in ("inner", "full")}.values())
 ONCE = ALL if SOAK else [case for case in ALL if case in LEADING or case.how == "full"]
 
 

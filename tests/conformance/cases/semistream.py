@@ -105,8 +105,9 @@ def at_once(policy: str, how: str) -> Case:
     return replace(case(policy, "at once", how=how, max_delay=1, refresh=True), by_batch=by_batch)
 
 
-REFRESH = {"refresh": True, "max_delay": 4, "switching_factor": 0.05, "memory": 3000, "idle_chunks": 0}
-MOVES = {"max_delay": 2, "switching_factor": 0.05, "memory": 1500, "idle_chunks": 1}
+REFRESH: dict[str, Any] = {"refresh": True, "max_delay": 4, "switching_factor": 0.05, "memory": 3000, "idle_chunks": 0}
+MOVES: dict[str, Any] = {"partitions": 3, "max_delay": 2, "switching_factor": 0.05, "memory": 1500, "idle_chunks": 1}
+RANGES: dict[str, Any] = {"partitions": 3, "layout": "hash", "max_delay": 3, "switching_factor": 0.3}
 CASES = [
     made
     for policy in ("aligned", "ssbj", "mesh")
@@ -118,5 +119,5 @@ CASES = [
     )
 ] + [
     *(case(policy, "moves", how=how, **MOVES) for policy in ("aligned", "ssbj") for how in HOW),
-    *(case("ssbj", "over aligned chunks", how=how, layout="hash", max_delay=3, switching_factor=0.3) for how in HOW),
+    *(case("ssbj", "over aligned chunks", how=how, **RANGES) for how in HOW),
 ]
