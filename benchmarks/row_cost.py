@@ -72,7 +72,7 @@ def spark_steps(rows: int, turns: int) -> tuple[dict[str, float], float]:
             "read": both,
             "shuffle": shuffled,
             "to Python": shuffled.mapInArrow(swallow, schema),
-            "back": shuffled.mapInArrow(echo, schema),
+            "back": shuffled.mapInArrow(echo(), schema),
         }
         del environment["ECHO"]
 

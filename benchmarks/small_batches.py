@@ -78,7 +78,7 @@ def main() -> None:
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
-        echoed = both.repartition(CORES, "k").mapInArrow(echo, "k long, v long")
+        echoed = both.repartition(CORES, "k").mapInArrow(echo(), "k long, v long")
         del environment["ECHO"]
 
         def state(name: str, turn: int) -> str:

@@ -12,7 +12,7 @@ is cut off after 20 seconds. Their settings are in `harness.SPARK_STORES`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import harness as h
@@ -26,9 +26,13 @@ COLUMNS = ["k", "a", "b"]
 REPEATS = 5
 
 
-def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give back what comes."""
-    yield from batches
+def echo() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function that gives back what comes. It is made here so that it travels by value: workers lack this module."""
+
+    def back(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return back
 
 
 def write_inputs(spark: h.SparkSession, folder: Path, rows: int, batches: int = BATCHES) -> None:
@@ -87,7 +91,7 @@ def main() -> None:
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
-        echoed = both.repartition(2, "k").mapInArrow(echo, "k long, v long")
+        echoed = both.repartition(2, "k").mapInArrow(echo(), "k long, v long")
         del environment["ECHO"]
 
         def watersmeet(turn: int) -> h.Run:

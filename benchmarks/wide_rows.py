@@ -107,7 +107,7 @@ def run_case(spark: h.SparkSession, name: str, rows: int, turns: int, engines: l
         both = left.unionByName(right.withColumnsRenamed(rename)).repartition(2, "k")
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
-        echoed = both.mapInArrow(echo, both.schema).withColumn("size", F.length(F.col("k").cast("string")))
+        echoed = both.mapInArrow(echo(), both.schema).withColumn("size", F.length(F.col("k").cast("string")))
         del environment["ECHO"]
         quick = {"watersmeet": ours, "echo": lambda turn: measure(f"echo-{turn}", echoed, checked=False)}
         runs = h.in_turns({engine: quick[engine] for engine in quick if engine in engines}, 1, turns)
