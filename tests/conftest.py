@@ -78,7 +78,9 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     if request.config.getoption("--connect"):
         session = SparkSession.builder.remote(request.getfixturevalue("server")).getOrCreate()
     else:
-        session = wm.local_session(cores=2, partitions=2)
+        # Most queries here are over before the second compiler has made anything faster.
+        quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        session = wm.local_session(cores=2, partitions=2, config=quick)
     yield session
     session.stop()
 
