@@ -5,9 +5,8 @@
     one row -> mapInArrow: the routes of this batch, read from the state (`engine.guests.hot_table`)
 
 The right side of the join is no stream, so Spark runs it anew in every micro-batch; its task knows the batch from its
-local properties, like those of the join itself. A row of a key that is not hot costs one look-up of its hash. A row
-with several routes is repeated by the join: these are the copies. To ask Python for each row's target takes as long as
-the join; a scalar subquery would need an `explode` over all rows.
+local properties, like those of the join itself. A row of a key that is not hot costs one look-up of its hash, and does
+not go to Python before the shuffle. A row with several routes is repeated by the join: these are the copies.
 
 A row of a split input picks one of its targets by its content: the same one when the batch is repeated. Rows that are
 equal in all columns go together.
