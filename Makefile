@@ -16,7 +16,7 @@ BENCH_LARGE := benchmarks/wide_rows.py benchmarks/row_cost.py benchmarks/small_b
 # that has all connectors (src/watersmeet/pipeline/connectors.py); CONNECTORS=4.2 tests them on another one.
 RELEASES       := 4.1 4.2 4.3
 CONNECTOR_VENV := $(if $(CONNECTORS),.venvs/$(CONNECTORS),$(VENV))
-RELEASE_TESTS := $(if $(SUBSET),tests/spark/test_binding.py tests/spark/test_types.py \
+SPARK_TESTS := $(if $(SUBSET),tests/spark/test_binding.py tests/spark/test_types.py \
   tests/spark/test_pipeline.py::test_every_starter_gives_the_answer_of_its_sql,tests/spark)
 
 .DEFAULT_GOAL := help
@@ -63,12 +63,12 @@ coverage: $(STAMP) ## Run all tests and print which lines they miss; fails below
 test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each supported release (SUBSET=1: a join per family, RELEASES=4.2)
 	@set -e; for release in $(RELEASES); do \
 	  echo "== $$(.venvs/$$release/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)')"; \
-	  JAVA_HOME="$$(cat .venvs/$$release/java_home)" .venvs/$$release/bin/python -m pytest $(RELEASE_TESTS) $(ARGS); \
+	  JAVA_HOME="$$(cat .venvs/$$release/java_home)" .venvs/$$release/bin/python -m pytest $(SPARK_TESTS) $(ARGS); \
 	done
 
 .PHONY: test-connect
-test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (ARGS=--connect=all: with all its parameters)
-	@$(SPARK) $(BIN)/python -m pytest -n 2 --dist worksteal --connect -m spark tests/spark tests/connect $(ARGS)
+test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (SUBSET=1: a join per family; ARGS=--connect=all: with all parameters)
+	@$(SPARK) $(BIN)/python -m pytest -n 2 --dist worksteal --connect -m spark $(SPARK_TESTS) tests/connect $(ARGS)
 
 .PHONY: test-connectors
 test-connectors: $(CONNECTOR_VENV)/.setup-done ## Run the tests with Kafka, Delta, Iceberg and Avro (fetches about 150 MB once)

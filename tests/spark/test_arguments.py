@@ -108,7 +108,7 @@ RIGHT: dict[tuple[str, str], Callable[[object], bool]] = {
     **{(name, "constraints"): lambda value: value == [] for name in ("punctuated_join", "window_join")},
     **{
         (name, "nulls_match"): lambda value: value == []
-        for name in ("progressive_join", "punctuated_join", "window_join")
+        for name in ("progressive_join", "punctuated_join", "window_join", "multiway_join", "semi_stream_join")
     },
     ("multiway_join", "optional"): lambda value: value == [],
     ("read_rows", "key"): lambda value: value == -1,

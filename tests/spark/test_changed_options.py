@@ -107,7 +107,7 @@ FAMILIES = {
     "window": Family(
         window,
         WindowOptions,
-        {},
+        {"memory": "1 MB", "policy": "rpj", "flush": "largest"},
         {"algorithm": "HN", "on_overload": "shrink", "service_rate": 1e9, "memory": "1 GB", "idle_timeout": "1 h",
          "late": "drop"},
     ),
@@ -123,8 +123,8 @@ FAMILIES = {
         PunctuatedOptions,
         {"purge": "immediate"},
         {
-            "purge": "batch", "goal": "throughput", "purge_after": 3, "scheduling": "sequential", "quota": 20,
-            "memory": "1 MB", "idle_pages": 2, "on_violation": "keep",
+            "purge": "batch", "goal": "throughput", "purge_after": 3, "scheduling": "priority", "quota": 20,
+            "memory": "1 MB", "policy": "rpj", "flush": "largest", "idle_pages": 2, "on_violation": "keep",
         },
     ),
     "semi-stream": Family(
