@@ -13,7 +13,7 @@ How the rows travel is in `wire`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -282,7 +282,7 @@ def _damaged_marker(who: str, file: Column) -> Column:
 
 def _identity() -> BatchFunction:
     # Made here, so that it travels by value: a worker without Watersmeet fails in the join, which says so.
-    def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
     return identity

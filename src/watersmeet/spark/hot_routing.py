@@ -14,7 +14,7 @@ equal in all columns go together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -55,7 +55,7 @@ def partition_of_row(partitions: int) -> Column:
 
 def _reader(job: str, access: Packed) -> BatchFunction:
     # Made here, so that it travels by value: a worker without Watersmeet fails in the join, which says so.
-    def hot_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def hot_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from typing import Any, Literal
 
@@ -191,8 +191,8 @@ def _write(
 
 def _chunk_writer(
     who: str, text: str, access: Packed
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from watersmeet.spark.failure import reported
         from watersmeet.spark.master import write_partition
         from watersmeet.storage.access import remember_packed
@@ -204,7 +204,7 @@ def _chunk_writer(
     return write
 
 
-def write_partition(text: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+def write_partition(text: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Inside a task: write the chunks of one partition and report them."""
     job = json.loads(text)
     context = TaskContext.get()

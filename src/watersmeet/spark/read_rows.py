@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -153,7 +153,7 @@ def _state_field(description: Description, input: str) -> T.StructField:
 
 def _function(request: str, access: Packed, key: Sequence[Any] | None) -> BatchFunction:
     # Made here, so that it travels by value, as the join's own does.
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from watersmeet.spark.read_rows import run_reported
 
         yield from run_reported(request, access, key, batches)
@@ -162,7 +162,7 @@ def _function(request: str, access: Packed, key: Sequence[Any] | None) -> BatchF
 
 
 def run_reported(
-    text: str, access: Packed, key: Sequence[Any] | None, batches: Iterator[pa.RecordBatch]
+    text: str, access: Packed, key: Sequence[Any] | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of the partitions whose numbers come."""
     with reported("read_rows"):

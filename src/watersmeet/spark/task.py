@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +21,7 @@ from watersmeet.spark.wire import INPUT, Job, targets_of
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
 
-BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Spark reads one record batch at a time: large enough to be cheap, small enough not to matter.
 OUTPUT_ROWS = 1 << 15
@@ -31,7 +31,7 @@ def task_function(job: str, access: Packed, name: str = "run") -> BatchFunction:
     """The function for `mapInArrow`, under the name that Spark's plans show. It refers to nothing but builtins, so that
     it loads on any worker and can say what is missing there."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             from watersmeet.spark.task import run_reported
         except ImportError as error:
@@ -87,14 +87,14 @@ class Position:
         )
 
 
-def run_reported(text: str, batches: Iterator[pa.RecordBatch], access: Packed) -> Iterator[pa.RecordBatch]:
+def run_reported(text: str, batches: Iterable[pa.RecordBatch], access: Packed) -> Iterator[pa.RecordBatch]:
     """`run_task`, with errors of ours in the form in which they reach the user (see `failure`)."""
     with reported(json.loads(text)["who"]):
         remember_packed(access)
         yield from run_task(text, batches)
 
 
-def run_task(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_task(text: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join one micro-batch of one partition."""
     _spare_the_collector()
     job = Job.from_json(text)
