@@ -196,7 +196,8 @@ class Evaluated:
             self.tables.append(pa.table(dict(zip(names, columns, strict=True))).combine_chunks())
 
     def here(self, text: str) -> list[bool]:
-        plan = Where("test", text, *self.sources).plan(self.sources, self.key_types)
+        sides = {source.name: source for source in self.sources}
+        plan = Where("test", text, sides).plan(self.sources, self.key_types)
         i, j = (a.ravel() for a in np.meshgrid(np.arange(12), np.arange(12), indexing="ij"))
         return Condition.of(plan).holds((self.tables[0], i), (self.tables[1], j)).tolist()
 
