@@ -94,7 +94,7 @@ def punctuated_join(
         policy: Which rows are spilled first, both inputs' together: `"largest"` (the largest buckets of both, the
             default), `"rpj"` (where fewest arrivals are expected), `"xjoin"` (the largest buckets of an input) or
             `"hmj"` (large and balanced ones). Never changes the answer.
-        flush: The policy's way to choose: `"optimal"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
+        flush: How the policy chooses: `"optimal"`, `"long-run"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that

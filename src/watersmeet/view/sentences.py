@@ -88,6 +88,11 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "driver": _driver,
     "algorithm": _algorithm,
     "choice": lambda e: f"{str(e['what']).replace('_', ' ').capitalize()}: {e['value']}, because {e['why']}",
+    "hot_key": lambda e: (
+        f"Key {e['key']} makes {percent(e['share'])} of the work: its rows of {e['input']} go round to "
+        f"{number(e['partitions'])} partitions"
+    ),
+    "cooled_key": lambda e: f"Key {e['key']} has cooled down: new rows of {e['input']} go to one partition again",
     "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {number(e['rows_spilled_again'])} rows stay on disk",
     "shed": lambda e: (
         f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second; about "

@@ -171,6 +171,9 @@ class _Query:
     def __init__(self, *descriptions: str) -> None:
         self.lastProgress = {"sources": [{"description": text} for text in descriptions]}
 
+    def explain(self) -> None:
+        print("== Physical Plan ==\n", self.lastProgress)
+
 
 def test_a_query_shows_its_joins(folder: Path) -> None:
     query = _Query("KafkaV2[Subscribe[orders]]", f"FileStreamSource[file:{folder}/control]")
