@@ -191,6 +191,8 @@ def test_why_a_row_is_not_out_yet(played: Played, page: Page) -> None:
 def test_pause_holds_the_page_still(played: Played, page: Page) -> None:
     page.goto(played.url)
     expect(page.locator(".lane canvas")).to_have_count(5, timeout=SOON)
+    # Partitions commit one by one: all of them have what was sent.
+    expect(page.locator('[data-figure="rows.left"]')).to_have_text(f"{ROWS * played.sent:,}", timeout=SOON)
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#status")).to_contain_text("paused")
     before = value(page, "rows.left")
