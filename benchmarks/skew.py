@@ -49,15 +49,14 @@ def uniform(seed: int) -> Callable[[int], Column]:
 
 def one_key(share: float) -> Callable[[int], Column]:
     """Uniform keys, of which one has a share of the rows."""
-    is_hot = _unit(11) < share
-    return lambda rows: F.when(is_hot, F.lit(7)).otherwise(h.seeded("k", 1, rows // 2)).alias("k")
+    return lambda rows: F.when(_unit(11) < share, F.lit(7)).otherwise(h.seeded("k", 1, rows // 2)).alias("k")
 
 
 def zipf(exponent: float, seed: int) -> Callable[[int], Column]:
     """The n-th key has about n ** -exponent of what the first one has: the inverse of the distribution's function."""
-    uniform = F.greatest(_unit(seed), F.lit(1e-9))
 
     def key(rows: int) -> Column:
+        uniform = F.greatest(_unit(seed), F.lit(1e-9))
         if exponent == 1.0:
             return F.pow(F.lit(float(rows)), uniform).cast("long").alias("k")
         return F.least(F.pow(uniform, F.lit(-1 / (exponent - 1))), F.lit(1e9)).cast("long").alias("k")
@@ -185,7 +184,7 @@ def main() -> None:
     if arguments.cluster:
         config["spark.master"] = "local-cluster[4,1,1024]"
     spark = wm.local_session("skew", cores=2, partitions=PARTITIONS, config=config)
-    h.use_store(spark, h.DEFAULT_STORE)
+    h.use_store(spark, "spark_default")
     with h.scratch() as folder:
         found = {
             name: measure(spark, folder, name, arguments.engines, arguments.rows, arguments.repeats)
