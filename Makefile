@@ -94,11 +94,12 @@ mutation: $(STAMP) ## Do the tests notice small mistakes? 220 mutations, at leas
 	@$(BIN)/python scripts/mutation.py $(ARGS)
 
 .PHONY: lint
-lint: $(STAMP) ## Check style, formatting, types and import layers
+lint: $(STAMP) ## Check style, formatting, types, import layers, and that the pages are what the code says
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python -m pytest -k "up_to_date or figures or links or command" tests/unit/pipeline/test_reference.py tests/unit/pipeline/test_docs.py tests/unit/plan/test_metrics.py tests/docs
 
 .PHONY: format
 format: $(STAMP) ## Format the code and apply safe fixes
