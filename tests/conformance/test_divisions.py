@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.cases import CASES
-from tests.conformance.test_laws import LEADING, SOAK, examples, hard_types
+from tests.conformance.sampling import LEADING, SOAK, examples, hard_types
 from watersmeet.columns.partitions import Partition
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
@@ -93,7 +93,7 @@ def changing(seed: int, batches: int) -> list[int]:
 
 
 @pytest.mark.parametrize("case", DIVISIBLE, ids=str)
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(2))
 @given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([2, 7, 30]), keys=hard_types)
 def test_the_answer_does_not_depend_on_the_division(
     case: Case, seed: int, batch_rows: int, keys: Keys, tmp_path_factory: pytest.TempPathFactory

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conformance.cases import CASES
+from tests.conformance.sampling import LEADING, dealt, every_case, examples, hard_types
 from watersmeet.engine.registry import OPERATORS, build
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.operator import advance, resume, saved
-from watersmeet.plan.metrics import FAMILIES
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
@@ -25,21 +24,6 @@ from watersmeet.testing.harness import rows_of
 from watersmeet.testing.keys import ALL_KEYS, COMPOSITE, FLOATS, INTEGERS, STRINGS, Keys
 
 
-def leading(cases: list[Case]) -> list[Case]:
-    """The cases that get every check: all inner joins that are no variation of another, and of each family one of every
-    other join type. The others get one test of the answer, the accounts and restarts; the soak profile gives all checks
-    to all."""
-    chosen: dict[tuple[object, ...], Case] = {}
-    for case in (case for case in cases if not case.variation):
-        family = next(family for family, operators in FAMILIES.items() if case.operator in operators)
-        budget = family == "progressive" and case.operator != "symmetric"
-        chosen.setdefault((case.name,) if case.how == "inner" else (family, budget, case.how), case)
-    return list(chosen.values())
-
-
-SOAK = settings.get_current_profile_name() != "ci"
-LEADING = CASES if SOAK else leading(CASES)
-every_case = pytest.mark.parametrize("case", LEADING, ids=str)
 SHAPES = {
     "small domain": {"keys": 3},
     "large domain": {"keys": 1000},
@@ -52,33 +36,12 @@ SHAPES = {
 }
 
 
-def dealt(name: str, values: Sequence[object]) -> pytest.MarkDecorator:
-    """All values for the first case of each operator, and two for every other case, in turn; the soak profile gives all
-    values to all."""
-    first: dict[str, Case] = {}
-    for case in LEADING:
-        first.setdefault(case.operator, case)
-    pairs: list[tuple[Case, object]] = []
-    for at, case in enumerate(LEADING):
-        every = SOAK or first[case.operator] is case
-        pairs += [(case, one) for one in (values if every else [values[(2 * at + i) % len(values)] for i in (0, 1)])]
-    return pytest.mark.parametrize(("case", name), pairs, ids=str)
-
-
-hard_types = st.sampled_from([INTEGERS, STRINGS, COMPOSITE, FLOATS])
-
-
-def examples(count: int) -> int:
-    """So many random scripts per case; the soak profile draws as many as it says."""
-    return settings.default.max_examples if SOAK else count
-
-
 def test_every_operator_has_a_case() -> None:
     assert {case.operator for case in CASES} == set(OPERATORS)
 
 
 @every_case
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(
     seed=st.integers(0, 2**32),
     batch_rows=st.sampled_from([1, 2, 7, 50]),
@@ -96,7 +59,7 @@ EXACT = [case for case in CASES if case.by_batch and (case in LEADING or "crowde
 
 
 @pytest.mark.parametrize("case", EXACT, ids=str)
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), batch_rows=st.sampled_from([1, 2, 7]), keys=hard_types, end=st.booleans())
 def test_every_row_at_the_earliest_moment(case: Case, seed: int, batch_rows: int, keys: Keys, end: bool) -> None:
     case = case.with_keys(keys)
@@ -104,14 +67,14 @@ def test_every_row_at_the_earliest_moment(case: Case, seed: int, batch_rows: int
     assert run_in_memory(case.plan(), script).per_batch == case.expected_by_batch(script)
 
 
-@dealt("shape", list(SHAPES))
+@dealt("shape", list(SHAPES), others=2)
 def test_exactly_once_for_awkward_keys(case: Case, shape: str) -> None:
     for seed in range(3):
         script = case.random_script(seed, **SHAPES[shape])
         assert run_in_memory(case.plan(), script).rows == case.expected(script)
 
 
-@dealt("keys", [keys for keys in ALL_KEYS if keys is not INTEGERS])
+@dealt("keys", [keys for keys in ALL_KEYS if keys is not INTEGERS], others=2)
 def test_exactly_once_for_every_type_of_key(case: Case, keys: Keys) -> None:
     case = case.with_keys(keys)
     script = case.random_script(3, batch_rows=9, idle_share=0.1)
@@ -127,7 +90,7 @@ def test_hash_collisions_never_yield_a_wrong_row(case: Case) -> None:
 
 
 @every_case
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(3))
 @given(seed=st.integers(0, 2**32), keys=hard_types)
 def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int, keys: Keys) -> None:
     case = case.with_keys(keys)
@@ -139,7 +102,7 @@ def test_row_order_within_a_batch_does_not_matter(case: Case, seed: int, keys: K
 
 
 @every_case
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(3))
 @given(seed=st.integers(0, 2**32), keys=hard_types)
 def test_saved_state_is_the_whole_state(case: Case, seed: int, keys: Keys) -> None:
     case = case.with_keys(keys)
@@ -149,20 +112,18 @@ def test_saved_state_is_the_whole_state(case: Case, seed: int, keys: Keys) -> No
     assert kept.digests == reloaded.digests
 
 
-@every_case
-@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS, COMPOSITE])), ids=str)
-def test_restart_after_every_batch(case: Case, seed: int, keys: Keys, tmp_path: str) -> None:
+@dealt("keys", [INTEGERS, STRINGS, COMPOSITE])
+def test_restart_after_every_batch(case: Case, keys: Keys, tmp_path: str) -> None:
     case = case.with_keys(keys)
-    script = case.random_script(seed, batches=12)
+    script = case.random_script(1, batches=12)
     stored = run_stored(case.plan(), script, StateDir(tmp_path))
     assert stored.per_batch == run_in_memory(case.plan(), script).per_batch
 
 
-@every_case
-@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS])), ids=str)
-def test_a_repeated_batch_gives_the_same_rows_and_state(case: Case, seed: int, keys: Keys, tmp_path: str) -> None:
+@dealt("keys", [INTEGERS, STRINGS])
+def test_a_repeated_batch_gives_the_same_rows_and_state(case: Case, keys: Keys, tmp_path: str) -> None:
     case = case.with_keys(keys)
-    script = case.random_script(seed, batches=12)
+    script = case.random_script(1, batches=12)
     once = run_stored(case.plan(), script, StateDir(f"{tmp_path}/once"))
     twice = run_stored(case.plan(), script, StateDir(f"{tmp_path}/twice"), repeat=True)
     assert once.per_batch == twice.per_batch
@@ -214,19 +175,21 @@ def run_checked(case: Case, script: Script) -> None:
     assert found == case.expected(script)
 
 
-@every_case
-@pytest.mark.parametrize(("seed", "keys"), list(enumerate([INTEGERS, STRINGS])), ids=str)
-def test_every_row_is_held_or_has_left_for_a_reason(case: Case, seed: int, keys: Keys) -> None:
-    for batch_rows in (3, 20):
+@dealt("keys", [INTEGERS, STRINGS])
+def test_every_row_is_held_or_has_left_for_a_reason(case: Case, keys: Keys) -> None:
+    for seed, batch_rows in enumerate((3, 20)):
         script = case.with_keys(keys).random_script(seed, batch_rows=batch_rows, batches=12)
         run_checked(case.with_keys(keys), script)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in LEADING], ids=str)
-def test_a_variation_of_a_join_type(case: Case, tmp_path: str) -> None:
-    for seed, (keys, batch_rows) in enumerate([(INTEGERS, 3), (STRINGS, 12), (COMPOSITE, 7)]):
-        typed = case.with_keys(keys)
-        run_checked(typed, typed.random_script(seed, batch_rows=batch_rows, batches=10))
+OTHERS = [case for case in CASES if case not in LEADING]
+
+
+@pytest.mark.parametrize(("number", "case"), list(enumerate(OTHERS)), ids=str)
+def test_a_variation_of_a_join_type(number: int, case: Case, tmp_path: str) -> None:
+    keys, batch_rows = [(INTEGERS, 3), (STRINGS, 12), (COMPOSITE, 7)][number % 3]
+    typed = case.with_keys(keys)
+    run_checked(typed, typed.random_script(number, batch_rows=batch_rows, batches=10))
     ends = ending_script(case.random_script(3, batch_rows=9, batches=8, end=False), case.inputs, 3)
     run_checked(case, ends)
     stored = run_stored(case.plan(), ends, StateDir(tmp_path), repeat=True)
@@ -238,7 +201,7 @@ def test_a_variation_of_a_join_type(case: Case, tmp_path: str) -> None:
 @every_case
 @pytest.mark.parametrize("silent", [False, True], ids=["with rows", "without rows"])
 def test_the_end_of_an_input_acts_in_its_own_batch(case: Case, silent: bool) -> None:
-    for seed in range(3):
+    for seed in range(2):
         script = case.random_script(seed, batch_rows=9, batches=10, end=False)
         run_checked(case, ending_script(script, case.inputs, seed, silent=silent))
 

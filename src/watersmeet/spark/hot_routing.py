@@ -26,6 +26,7 @@ from watersmeet.plan.hot_table import routes, signed
 from watersmeet.spark.failure import reported
 from watersmeet.spark.task import BatchFunction, Position
 from watersmeet.spark.wire import INPUT, Job, Kind, code, hot_code, hot_target
+from watersmeet.spark.worker import spare_work
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
 
@@ -69,6 +70,7 @@ def _reader(job: str, access: Packed) -> BatchFunction:
 
 def route_batches(text: str, access: Packed) -> Iterator[pa.RecordBatch]:
     """The routes of the micro-batch in which this runs."""
+    spare_work()
     job = Job.from_json(text)
     with reported(job.who):
         remember_packed(access)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +16,7 @@ from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.plan import JoinPlan
 from watersmeet.spark.failure import reported
 from watersmeet.spark.wire import INPUT, Job, targets_of
+from watersmeet.spark.worker import spare_work
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
 
@@ -96,7 +95,7 @@ def run_reported(text: str, batches: Iterable[pa.RecordBatch], access: Packed) -
 
 def run_task(text: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join one micro-batch of one partition."""
-    _spare_the_collector()
+    spare_work()
     job = Job.from_json(text)
     position = Position.now(job.who)
     table = _combine(list(batches))
@@ -116,13 +115,6 @@ def run_task(text: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
     )
     for result in results:
         yield from job.result(result).to_batches(max_chunksize=OUTPUT_ROWS)
-
-
-@cache
-def _spare_the_collector() -> None:
-    """Once per worker. PySpark runs a full collection after every task, which goes through all that was ever imported:
-    tens of milliseconds each time. What is there now stays there anyway, and need not be looked at again."""
-    gc.freeze()
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
+from tests.conformance.sampling import every_case
 
 from watersmeet.engine.held_rows import HeldRows, as_key, complete_version, open_rows, user_table
 from watersmeet.engine.runtime import run_batch
@@ -57,7 +58,7 @@ def count(held: Iterator[HeldRows]) -> int:
     return sum(some.table.num_rows for some in held)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_case
 def test_all_rows_that_are_held_and_no_others(case: Case, tmp_path: Path) -> None:
     plan = case.plan()
     directory = begin(plan, tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.conformance.cases import CASES
+from tests.conformance.sampling import every_case
 from tests.faults.memory_blobs import FaultyBlobs, MemoryBlobs, Objects
 
 from watersmeet.engine.runtime import run_batch
@@ -330,7 +330,7 @@ def test_a_state_can_be_moved_to_a_disk_and_back(tmp_path: Path, expected: list[
         assert back.advance(number, run_id="u") == expected[number]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_case
 def test_every_operator_gives_the_same_rows_and_state(case: Case, tmp_path: Path) -> None:
     script = case.random_script(5, batches=6)
     local = run_stored(case.plan(), script, StateDir(tmp_path / "local"))
