@@ -23,7 +23,6 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.harness import rows_of
 from watersmeet.testing.keys import ALL_KEYS, COMPOSITE, FLOATS, INTEGERS, STRINGS, Keys
 
-
 SHAPES = {
     "small domain": {"keys": 3},
     "large domain": {"keys": 1000},

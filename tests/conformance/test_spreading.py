@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import watersmeet.engine.guests
 import watersmeet.engine.spreading
 from tests.conformance.cases import CASES
-from tests.conformance.test_divisions import script_of
 from tests.conformance.sampling import SOAK, examples, hard_types
+from tests.conformance.test_divisions import script_of
 from tests.faults.memory_dir import MemoryDir
 from watersmeet.engine.heat import Heat
 from watersmeet.engine.inheritance import bring_up
