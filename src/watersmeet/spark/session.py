@@ -23,6 +23,8 @@ JOIN_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
     AVAILABLE_NOW_WRAPPER: "true",
+    # Spark would plan each micro-batch again when its shuffle has run, in which a join has nothing to gain.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
     # The C library would give every large array back to the system and fault it in again, page by page.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
