@@ -83,6 +83,18 @@ def _engines(runs: dict[str, Any], speed: str, names: dict[str, str] | None = No
 
 
 @block
+def ui_cost() -> str:
+    """What an open page costs the join that it shows."""
+    found = result("ui_cost")
+    pairs = [a / b for a, b in zip(found["speeds"]["with"], found["speeds"]["without"], strict=True)]
+    return prose(
+        f"In {len(pairs)} turns of each the process that serves the page took {100 * found['share_of_a_core']:.1f} % of "
+        f"a core, and the join had {found['ratio']:.2f} of the speed that it has without a page (medians; single pairs "
+        f"{min(pairs):.2f} to {max(pairs):.2f}: they differ by more than the page costs)."
+    )
+
+
+@block
 def stream_stream() -> str:
     runs = result("stream_stream")["runs"]
     order = [name for name in runs if name != "echo"] + ["echo"]

@@ -131,7 +131,14 @@ def main() -> None:
     assert asked, "nobody looked"
     h.save(
         "ui_cost",
-        {"rows": arguments.rows, "batches": arguments.batches, "ratio": ratio, "speeds": speeds, "asked": asked},
+        {
+            "rows": arguments.rows,
+            "batches": arguments.batches,
+            "ratio": ratio,
+            "speeds": speeds,
+            "asked": asked,
+            "share_of_a_core": round(statistics.median(shares), 3),
+        },
     )
 
 
