@@ -88,9 +88,9 @@ def ui_cost() -> str:
     found = result("ui_cost")
     pairs = [a / b for a, b in zip(found["speeds"]["with"], found["speeds"]["without"], strict=True)]
     return prose(
-        f"In {len(pairs)} turns of each the process that serves the page took {100 * found['share_of_a_core']:.1f} % of "
-        f"a core, and the join had {found['ratio']:.2f} of the speed that it has without a page (medians; single pairs "
-        f"{min(pairs):.2f} to {max(pairs):.2f}: they differ by more than the page costs)."
+        f"In {len(pairs)} turns of each the process that serves the page took {100 * found['share_of_a_core']:.1f} % "
+        f"of a core, and the join had {found['ratio']:.2f} of the speed that it has without a page (medians; single "
+        f"pairs {min(pairs):.2f} to {max(pairs):.2f}: they differ by more than the page costs)."
     )
 
 

@@ -46,6 +46,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         classic = item.get_closest_marker("classic")
         if classic and config.getoption("--connect"):
             item.add_marker(pytest.mark.skip(reason=f"needs a classic session: {classic.args[0]}"))
+    _begin_with_long_ones(items)
+
+
+def _begin_with_long_ones(items: list[pytest.Item]) -> None:
+    """Two workers get a half of the tests each: long ones come first in both."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    middle = len(items) // 2 - len(long[::2])
+    items[:] = [*long[::2], *others[:middle], *long[1::2], *others[middle:]]
 
 
 def _keep_first_parameters(config: pytest.Config, items: list[pytest.Item]) -> None:

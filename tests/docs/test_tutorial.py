@@ -44,6 +44,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.usefixtures("session")
+@pytest.mark.long
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")

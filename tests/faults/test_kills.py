@@ -12,6 +12,7 @@ from tests.faults.kills.harness import VICTIMS, Kills
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_three_kills_leave_the_answer_of_a_quiet_run(tmp_path: Path) -> None:
     run = Kills("progressive", tmp_path, seed=0, wanted=3, how="full")
     run.run(patience=500.0)

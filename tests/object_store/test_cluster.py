@@ -72,6 +72,7 @@ def plain(row: Row) -> Row:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_five_families_with_state_in_s3_and_a_killed_executor(tmp_path: Path, server: Server) -> None:
     expected = answers(write_inputs(tmp_path))
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

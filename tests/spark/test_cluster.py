@@ -21,6 +21,7 @@ CLUSTER = Path(__file__).parent / "cluster"
 
 
 @pytest.mark.classic("starts a cluster of its own")
+@pytest.mark.long
 def test_failing_tasks_on_two_executors_leave_the_same_answer_and_state(spark: SparkSession, tmp_path: Path) -> None:
     batches = 3
     for number in range(batches):

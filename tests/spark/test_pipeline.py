@@ -132,6 +132,7 @@ def test_a_second_run_at_the_same_time_is_refused(spark: SparkSession, tmp_path:
         run(loaded, spark)
 
 
+@pytest.mark.long
 def test_interrupted_and_killed_it_ends_with_the_same_output(
     spark: SparkSession, where: list[str], tmp_path: Path
 ) -> None:
