@@ -30,6 +30,11 @@ class Example:
         self.file = Path(shutil.copy(EXAMPLES / f"{name}.yaml", folder))
         self.lake = str(spark.conf.get("spark.sql.catalog.lake.warehouse"))
 
+    def table(self, name: str) -> DataFrame:
+        """A table as another process has left it. A session's catalog keeps what it has seen for half a minute."""
+        self.spark.sql(f"REFRESH TABLE {name}")
+        return self.spark.table(name)
+
     def run(self) -> str:
         """`watersmeet run`; returns what it printed."""
         command = [sys.executable, "-m", "watersmeet", "run", str(self.file), "--master", "local[2]", "--plain"]
@@ -52,7 +57,7 @@ def kafka_avro_to_iceberg(example: Example) -> tuple[DataFrame, Sample]:
     sample.into_topics(example.broker, suffix="-avro", avro=True)
     example.spark.sql("CREATE TABLE lake.shop.paid_orders (order_id long, amount double, paid double) USING iceberg")
     example.run()
-    return example.spark.table("lake.shop.paid_orders"), sample
+    return example.table("lake.shop.paid_orders"), sample
 
 
 def kafka_to_kafka(example: Example) -> tuple[DataFrame, Sample]:
@@ -79,7 +84,7 @@ def iceberg_master(example: Example) -> tuple[DataFrame, Sample]:
         "CREATE TABLE lake.shop.priced_sales (part_id long, quantity long, name string, price double) USING iceberg"
     )
     example.run()
-    return example.spark.table("lake.shop.priced_sales"), sample
+    return example.table("lake.shop.priced_sales"), sample
 
 
 RUNS = {
