@@ -26,7 +26,7 @@ ATTEMPT = "rescale"
 
 @dataclass(frozen=True)
 class Rescaled:
-    """What was done: from how many partitions to how many, after which batch, with how many rows held."""
+    """What was done: from how many partitions to how many, after which batch, and how many rows were divided."""
 
     before: int
     partitions: int

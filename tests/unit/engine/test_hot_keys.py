@@ -61,6 +61,11 @@ def test_the_first_batches_and_one_in_sixteen_are_looked_at_and_add_up() -> None
     assert len(found["top"]) == 1 + 2 * len(looked) <= KEEP
 
 
+def test_of_many_frequent_keys_the_most_frequent_are_kept() -> None:
+    keys = [key for key in range(KEEP + 10) for _ in range(key + 2)]
+    assert watched(left=keys).save()["rows"]["left"]["top"] == {str(key): key + 2 for key in range(10, KEEP + 10)}
+
+
 def test_batches_without_rows_do_not_count() -> None:
     idle = KeyWatch(make_plan("symmetric"), {"batches": 8}, Batch(0))
     idle.emitted(results([1]))

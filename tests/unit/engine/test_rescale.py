@@ -15,7 +15,7 @@ from watersmeet.cli import app
 from watersmeet.engine.held_rows import complete_version, present
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
-from watersmeet.engine.rescale import rescale
+from watersmeet.engine.rescale import Rescaled, rescale
 from watersmeet.engine.runtime import run_batch
 from watersmeet.engine.why import why
 from watersmeet.errors import MissingVersionError, OptionError, StateMismatchError
@@ -70,6 +70,7 @@ def test_twice_as_many_partitions_write_no_rows(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (tmp_path / TICKED, *tmp_path.glob("part-*/*"))}
     done = rescale(directory, 4)
     assert (done.before, done.partitions, done.version, done.rows) == (2, 4, 2, 1530)
+    assert rescale(directory, 4) == Rescaled(4, 4, 2, rows=0)  # nothing to do
     assert {path: path.read_bytes() for path in before} == before  # nothing was touched
     named = [run.file for manifest in newest_manifests(directory) for run in manifest.runs]
     assert named

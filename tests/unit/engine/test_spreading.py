@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from watersmeet.columns.arrow import hashes_of
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.heat import KEEP, Heat, KeyHeat
-from watersmeet.engine.registry import build
+from watersmeet.engine.registry import build, operator_class
 from watersmeet.engine.spreading import MOST_KEYS, decide
 from watersmeet.join.operator import Batch, advance
 from watersmeet.plan.hot_table import HotKey, HotTable, home_of
@@ -196,3 +197,36 @@ def test_copies_are_work_and_no_rows_of_the_key() -> None:
 def test_the_home_of_a_key_is_its_partition() -> None:
     numbers = [1, (1 << 63) + 5, (1 << 64) - 1]
     assert [home_of(one, 7) for one in numbers] == partition_of(np.array(numbers, np.uint64), 7).tolist()
+
+
+TIMED = {"window": [10, 10], "lateness": 0, "time_columns": ["_p0", "_p0"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "tuning", "split"),
+    [
+        (TIMED, {}, ("left", "right")),
+        ({**TIMED, "time_columns": None}, {}, ()),
+        ({**TIMED, "late": "drop"}, {}, ()),
+        (TIMED, {"idle_timeout": 5}, ()),
+    ],
+    ids=["with times", "of arrival", "late rows dropped", "silence passes"],
+)
+def test_windows_are_split_where_taken_rows_may_come_late(
+    options: dict[str, Any], tuning: dict[str, Any], split: tuple[str, ...]
+) -> None:
+    plan = make_plan("window", options=options, tuning=tuning)
+    assert operator_class("window").splits(plan) == split
+
+
+@pytest.mark.parametrize(
+    ("options", "split"),
+    [({}, ("a", "b", "c")), ({"optional": ["c"]}, ()), ({"window": 10, "lateness": 0, "late": "drop"}, ())],
+    ids=str,
+)
+def test_inputs_of_a_multiway_join_are_split_where_all_are_required(
+    options: dict[str, Any], split: tuple[str, ...]
+) -> None:
+    timed = {"time": dict.fromkeys("abc", "_p0")} if options.get("window") else {}
+    plan = make_plan("mjoin", ("a", "b", "c"), options={**options, **timed})
+    assert operator_class("mjoin").splits(plan) == split

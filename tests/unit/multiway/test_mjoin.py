@@ -13,13 +13,14 @@ import pytest
 
 from watersmeet.columns.arrow import hash_keys
 from watersmeet.columns.matching import BLOCK_ROWS
+from watersmeet.columns.partitions import Partition
 from watersmeet.engine.registry import build
 from watersmeet.errors import FanOutError
-from watersmeet.join.operator import Batch, advance
+from watersmeet.join.operator import Batch, Origin, advance
 from watersmeet.lab.timeline import timed_batch
 from watersmeet.multiway.mjoin import MJoin
 from watersmeet.state.space import MemorySpace
-from watersmeet.testing import make_plan
+from watersmeet.testing import Arrival, batch_of, make_plan
 
 ABC = ("a", "b", "c")
 
@@ -203,3 +204,24 @@ def test_composite_keys_with_the_equality_of_spark() -> None:
     batch = {"a": table([0.0, np.nan, None]), "b": table([-0.0, np.nan, None]), "c": table([0.0, np.nan, 1.0])}
     found = pa.concat_tables(advance(operator, Batch(0, rows=batch)))
     assert sorted(found.column("a_0").to_pylist()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("optional", "newest", "clocks"), [((), 50, 0), (("b",), 100, 2)], ids=["required", "optional"]
+)
+def test_an_heir_takes_the_clock_that_nothing_is_lost_by(optional: tuple[str, ...], newest: int, clocks: int) -> None:
+    """The one furthest behind, so that nothing expires too soon; with optional inputs the newest, because what lacks
+    them has been reported up to there."""
+    options = {"window": 10, "lateness": 0, "time": {"a": "_p0", "b": "_p0"}, "optional": list(optional)}
+    plan = make_plan("mjoin", ("a", "b"), options=options)
+    origins = []
+    for number, moment in enumerate((50, 100)):
+        former = build(plan, MemorySpace())
+        arrived = Arrival({name: [(number, moment, "")] for name in ("a", "b")})
+        list(advance(former, batch_of(plan, 0, arrived)))
+        origins.append(Origin(Partition(number, 2), former))
+    heir = build(plan, MemorySpace())
+    assert isinstance(heir, MJoin)
+    heir.inherit(Partition(0, 1), origins, 0)
+    assert heir.clock.newest == {"a": newest, "b": newest}
+    assert len(heir.former) == clocks

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.columns.arrow import hash_keys
+from watersmeet.columns.partitions import Partition
 from watersmeet.engine import runtime
 from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError
-from watersmeet.join.operator import Batch, advance
+from watersmeet.join.operator import Batch, Origin, advance
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.budgeted import BudgetedJoin
 from watersmeet.progressive.merge_join import Source, Stretch
@@ -193,3 +194,33 @@ def test_a_dd_task_ends_when_its_pages_are_used_up() -> None:
         read.append((operator.tasks.pages - begun, len(operator.units.units[0])))
     assert read[:2] == [(8, 3), (8, 3)]  # four pages are read and written: of four units two become one
     assert read[2] == (16, 2)
+
+
+def test_a_row_alone_in_its_bucket_is_certain_when_the_other_input_ends() -> None:
+    """It came before the other input's rows of its bucket were flushed: it has been compared with all of them."""
+    tuning = {"memory_rows": 12, "page_rows": 4, "flush": "largest", "flush_share": 0.5}
+    plan = make_plan("rpj", options={"policy": "rpj", "buckets": 1}, tuning=tuning, how="left")
+    operator = build(plan, MemorySpace())
+    assert isinstance(operator, BudgetedJoin)
+    script = [
+        Arrival({"left": [(1, 1, "")], "right": [(key, key, "") for key in range(10, 13)]}, time=0),
+        Arrival({"right": [(key, key, "") for key in range(13, 21)]}, time=1),
+    ]
+    for number, arrival in enumerate(script):
+        assert rows_of(advance(operator, batch_of(plan, number, arrival))) == Counter()
+    assert [(store.bucket_rows.tolist(), len(store.spilled)) for store in operator.sides] == [([1], 0), ([0], 1)]
+    ends = Arrival({}, ended=frozenset({"right"}), time=2)
+    assert rows_of(advance(operator, batch_of(plan, 2, ends))) == Counter([(1, 1, "", None, None)])
+
+
+def test_an_heir_is_as_far_as_the_furthest_of_its_origins() -> None:
+    plan = plan_of(memory_rows=100, buckets=1)
+    origins = []
+    for number, time in enumerate((4_000_000, 9_000_000, 6_000_000)):
+        former = build(plan, MemorySpace())
+        list(advance(former, batch_of(plan, 0, Arrival({"left": [(number, 0, "")]}, time=time))))
+        origins.append(Origin(Partition(number, 3), former))
+    heir = build(plan, MemorySpace())
+    assert isinstance(heir, BudgetedJoin)
+    heir.inherit(Partition(0, 1), origins, 0)
+    assert (heir.clock, heir.last_arrival, heir.batch) == (9_000_000, 9_000_000, 0)

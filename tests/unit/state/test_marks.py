@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -42,6 +43,18 @@ def test_marks_are_new_once_and_ascending() -> None:
     assert mark(marks, run, [9, 2, 0]) == [0]
     assert (marks.rows(run).tolist(), marks.count(run)) == ([0, 2, 7, 9], 4)
     assert marks.test(run, np.array([9, 1, 0])).tolist() == [True, False, True]
+
+
+def test_what_is_marked_in_a_batch_is_in_pieces_of_falling_size() -> None:
+    marks, run = Marks(), run_of(5, 100_000)
+    order = Random(1).sample(range(100_000), 400)
+    taken = 0
+    for size in [40, 3, 3, 1, 1, 1, 9, 60, 2, 2, 5, 30, 1]:
+        mark(marks, run, order[taken : taken + size])
+        taken += size
+        sizes = [len(piece) for piece in marks._fresh[run.id]]
+        assert sum(sizes) == taken
+        assert all(larger > 2 * smaller for larger, smaller in pairwise(sizes)), sizes
 
 
 def test_the_hashes_of_marked_rows_add_up_in_64_bits() -> None:

@@ -16,6 +16,7 @@ from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import HashTiers, Layout
 from watersmeet.state.parts import All, Rows, Whole
 from watersmeet.state.rows import RowStore
+from watersmeet.testing.accounting import check_store
 
 
 def rows(hashes: Sequence[int], times: Sequence[int] | None = None) -> pa.Table:
@@ -81,6 +82,15 @@ def test_a_taken_bucket_is_a_hole_until_too_little_is_left() -> None:
     store.compact()
     assert [(one.id, one.live, one.rows) for one in store.runs] == [(run.id + 1, None, 4)]
     assert store.bucket_rows.tolist() == [4, 0, 0, 0]
+
+
+def test_buckets_that_are_moved_to_disk_are_no_longer_counted() -> None:
+    store, accounts = filled(HashTiers(), rows([i * STEP for i in range(16)]), counts_buckets=True)
+    assert store.spill_buckets([1, 3]) == 8
+    assert store.bucket_rows.tolist() == [4, 0, 4, 0]
+    assert [run.rows for run in store.spilled] == [8]
+    assert accounts.held("left") == store.rows == 16
+    check_store(store)
 
 
 @dataclass(frozen=True)

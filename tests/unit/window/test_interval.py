@@ -11,7 +11,7 @@ import pytest
 from watersmeet.columns.saturating import EARLIEST, LATEST
 from watersmeet.errors import OptionError
 from watersmeet.join.clock import Clock
-from watersmeet.window.interval import UNBOUNDED, Between, between
+from watersmeet.window.interval import UNBOUNDED, Between, between, pair_within
 from watersmeet.window.kernels import Ordered, Reach, pairs
 from watersmeet.window.options import WindowOptions
 
@@ -93,3 +93,10 @@ def test_horizons_of_negative_and_endless_waits() -> None:
     assert clock.horizon("left", ["right"]) == EARLIEST  # all of it is needed
     clock.see("left", LATEST)
     assert clock.horizon("right", ["left"]) == LATEST + 1  # no row is late enough
+
+
+def test_a_pair_may_say_equal_times_but_not_another_moment() -> None:
+    assert pair_within("join", ("0 s", "0 s")).waits == (0, 0)
+    for moment in ("5 min", "-1 s", "1 us"):
+        with pytest.raises(OptionError, match="an interval of one moment"):
+            pair_within("join", (moment, moment))

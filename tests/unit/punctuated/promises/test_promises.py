@@ -18,7 +18,7 @@ from watersmeet.errors import OptionError
 from watersmeet.punctuated.promises.intervals import Intervals, IntervalSet
 from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
-from watersmeet.punctuated.promises.punctuation import PunctuatedRange
+from watersmeet.punctuated.promises.punctuation import SOURCES, PunctuatedRange, by_reason
 from watersmeet.testing.keys import BINARY, STRINGS
 
 MAKE: dict[pa.DataType, Any] = {
@@ -167,3 +167,11 @@ def test_two_ranges_that_touch_are_kept_as_one() -> None:
         table = punctuation_table(promises.kinds, [[Pattern.value(1), Pattern.between(first, last)]])
         promises.add_punctuations(table, 0)
         assert len(promises) == (2 if first == 20 else 1)
+
+
+def test_a_row_leaves_by_the_first_of_its_reasons() -> None:
+    sources = np.arange(16, dtype=np.uint8)  # every set of bits
+    found = {reason: np.flatnonzero(mask).tolist() for reason, mask in by_reason(sources).items()}
+    first = {bits: next(name for name, bit in SOURCES.items() if bits & bit) for bits in range(1, 16)}
+    assert found == {name: [bits for bits in range(1, 16) if first[bits] == name] for name in SOURCES}
+    assert by_reason(np.array([0, 4], np.uint8)).keys() == {"ordered"}
