@@ -14,11 +14,14 @@ import pyarrow as pa
 import pytest
 from tests.unit.restarted import RestartedJoin
 
+from watersmeet.engine.registry import build
 from watersmeet.engine.runtime import run_batch
-from watersmeet.join.operator import Batch
+from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
+from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.run import Run
+from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import make_plan, table_of
 from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream
@@ -406,3 +409,13 @@ def test_distinct_keys_are_counted_or_estimated() -> None:
         seen = keys * (1 - math.exp(-500 / keys))
         found = distinct_in(10_000, 500, round(seen))
         assert found == pytest.approx(keys, rel=0.05)
+
+
+def test_slices_know_how_far_the_horizon_moves_in_a_batch() -> None:
+    made = plan()
+    operator = build(made, MemorySpace())
+    moves = []
+    for number, at in enumerate((50.0, 57.0, 57.0, 90.0)):
+        list(advance(operator, batch(made, number, [(1, at)], [(2, at)])))
+        moves.append([store.layout.advance for store in operator.row_stores() if isinstance(store.layout, TimeSlices)])
+    assert moves == [[0, 0], [7 * SECOND] * 2, [0, 0], [33 * SECOND] * 2]
