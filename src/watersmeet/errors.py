@@ -17,6 +17,7 @@
       BrokenPromiseError       a source sent what it had promised not to send
         EndedInputError        rows came on an input that was declared ended
       OverloadError            a stream is faster than the join's memory allows
+      PunctuationError         a punctuation says nothing that could be promised of the key
       FanOutError              a batch would give more results than the join may build
       ConditionError           a condition has no result for some pair of rows
       WorkerSetupError         a Spark worker cannot run the join
@@ -36,7 +37,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_MARK = "watersmeet-error: "
+ERROR_MARK = "watersmeet-error: "
 _ATTRIBUTES = ("option", "column", "input")
 
 
@@ -70,7 +71,7 @@ class WatersmeetError(Exception):
 
     def as_line(self) -> str:
         """The same as a line that `find_error` finds in any text."""
-        return _MARK + json.dumps(self.as_dict())
+        return ERROR_MARK + json.dumps(self.as_dict())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.as_dict())
@@ -97,21 +98,21 @@ def find_error(text: str) -> WatersmeetError | None:
     >>> type(got).__name__, got.found, got.input
     ('OverloadError', 'y', 'stream')
     """
-    start = text.find(_MARK)
+    start = text.find(ERROR_MARK)
     while start >= 0:
-        start += len(_MARK)
+        start += len(ERROR_MARK)
         try:
             values, _ = json.JSONDecoder().raw_decode(text, start)
             known = {kind.__name__: kind for kind in _classes(WatersmeetError)}
             return _rebuild(known.get(values["error"], WatersmeetError), values)
         except (ValueError, TypeError, KeyError):  # cut off, or something that only looks like it
-            start = text.find(_MARK, start)
+            start = text.find(ERROR_MARK, start)
     return None
 
 
 def without_line(text: str) -> str:
     """The text without the lines meant for `find_error`."""
-    return "\n".join(line for line in text.split("\n") if not line.startswith(_MARK))
+    return "\n".join(line for line in text.split("\n") if not line.startswith(ERROR_MARK))
 
 
 def _classes(kind: type[WatersmeetError]) -> Iterator[type[WatersmeetError]]:
@@ -170,6 +171,10 @@ class BrokenPromiseError(WatersmeetError):
 
 class EndedInputError(BrokenPromiseError):
     """Rows came on an input that was declared ended."""
+
+
+class PunctuationError(WatersmeetError):
+    """A punctuation cannot be read as a promise about values of the key."""
 
 
 class FanOutError(WatersmeetError):

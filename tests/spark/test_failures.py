@@ -181,11 +181,16 @@ def test_queries_without_a_cause_of_ours(trial: Trial) -> None:
     query = trial.start(trial.progressive())
     query.awaitTermination()
     assert wm.error(query) is None
-    failing = trial.start(trial.left.stream.selectExpr("raise_error('mine')"), "c2")
-    with pytest.raises(StreamingQueryException) as caught:
-        failing.awaitTermination()
-    assert wm.error(failing) is None
-    assert wm.error(caught.value) is None
+    alone = trial.left.stream.selectExpr("raise_error('mine')")
+    around = wm.progressive_join(
+        trial.left.stream.selectExpr("k", "raise_error('mine') as x"), trial.right.stream, "k", state_dir=trial.folder / "2"
+    )  # Spark prints the plan of the join, with what it could complain about
+    for number, failing in enumerate((alone, around)):
+        query = trial.start(failing, f"failing-{number}")
+        with pytest.raises(StreamingQueryException, match="mine") as caught:
+            query.awaitTermination()
+        assert wm.error(query) is None
+        assert wm.error(caught.value) is None
     with pytest.raises(OptionError, match="error: expected failed = a streaming query or an exception, found 3"):
         wm.error(3)
 

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
-from watersmeet.errors import ColumnError, KeyTypeError, OptionError
+from watersmeet.errors import ColumnError, KeyTypeError, OptionError, PunctuationError
 from watersmeet.spark.promises import Promised
 
 ANSI = "spark.sql.ansi.enabled"
@@ -128,10 +128,13 @@ def test_a_value_is_one_of_the_key_or_an_error(session: SparkSession) -> None:
 def test_the_message_names_the_value(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as raised:
         value(spark, "int", F.expr("2.5D"))
-    assert (
+    cause = wm.error(raised.value)
+    assert isinstance(cause, PunctuationError)
+    assert str(cause) in str(raised.value)
+    assert str(cause) == (
         "punctuated_join: expected punctuations of right.k with values of type int, found 2.5 (double). "
         "Correct the punctuation, or cast it so that it promises what the source keeps."
-    ) in str(raised.value)
+    )
 
 
 def test_ends_of_ranges_promise_what_was_said(session: SparkSession) -> None:
@@ -202,8 +205,11 @@ def test_sets_of_values_on_a_stream(session: SparkSession, tmp_path: Path) -> No
         ([2.5], "found 2.5"),
     ):
         ends.send({"k": problem})
-        with pytest.raises(StreamingQueryException, match=message):
+        with pytest.raises(StreamingQueryException, match=message) as caught:
             run(joined(), tmp_path)
+        cause = wm.error(caught.value)
+        assert isinstance(cause, PunctuationError)
+        assert message in str(cause)
         ends.sent -= 1  # the file is written anew
 
 

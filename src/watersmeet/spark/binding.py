@@ -32,6 +32,7 @@ from watersmeet.plan.options import Options
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
 from watersmeet.spark.explaining import function_name, reasons, tell
+from watersmeet.spark.failure import raised
 from watersmeet.spark.hot_routing import partition_of_row, with_targets
 from watersmeet.spark.markers import marker_stream
 from watersmeet.spark.schema import (
@@ -254,7 +255,13 @@ class Binding:
         """The markers sent to the join, a copy for every partition."""
         markers = marker_stream(spark, directory)
         sealed = F.md5(F.concat_ws("/", "kind", "input", F.col("value").cast("string"))) == F.col("seal")
-        problem = F.raise_error(_damaged_marker(self.who, F.col("file"))).cast("int")
+        problem = raised(
+            CorruptStateError,
+            F.concat(F.lit(f"{self.who}, control marker "), "file"),
+            expected="a marker with its seal",
+            found="a damaged one",
+            hint="Delete it, and send it again.",
+        ).cast("int")
         row = F.when(sealed, wire.marker(F.col("kind"), F.col("input"), F.col("value"))).otherwise(problem)
         rows = markers.select(*wire.bare(row, F.explode(wire.everywhere())))
         return rows.mapInArrow(_identity(), rows.schema)
@@ -266,18 +273,6 @@ class Binding:
         ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
-
-
-def _damaged_marker(who: str, file: Column) -> Column:
-    """The text of a `CorruptStateError` that Spark itself raises, with the file filled in."""
-    place = "{file}"
-    error = CorruptStateError(
-        f"{who}, control marker {place}",
-        expected="a marker with its seal",
-        found="a damaged one",
-        hint="Delete it, and send it again.",
-    )
-    return F.replace(F.lit(f"{error}\n{error.as_line()}"), F.lit(place), file)
 
 
 def _identity() -> BatchFunction:

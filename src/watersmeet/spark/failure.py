@@ -5,6 +5,8 @@ A Python worker sends the text of an exception, and Spark wraps it into the text
     task      BrokenPromiseError  ->  "watersmeet.errors.BrokenPromiseError: <the sentence>"
                                       "watersmeet-error: <the same as JSON>"
     driver    StreamingQueryException: ... that text ...  ->  `error(query)`  ->  BrokenPromiseError
+
+What an expression of Spark's finds out, without a task of Python, comes the same way (`raised`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from watersmeet.errors import OptionError, WatersmeetError, find_error, named
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from watersmeet.errors import ERROR_MARK, OptionError, WatersmeetError, find_error, named
 from watersmeet.plan.options import known_names
 
 # Spark's `spark.sql.execution.pyspark.udf.hideTraceback.enabled` reaches a Python worker under this name.
@@ -36,6 +41,22 @@ def reported(who: str) -> Iterator[None]:
         sent = named(error, who).with_traceback(None)
         sent.add_note(sent.as_line())
         raise sent from None
+
+
+def raised(
+    kind: type[WatersmeetError], who: str | Column, *, expected: str, found: str | Column, hint: str, **about: str
+) -> Column:
+    """A column that raises an error of ours where Spark evaluates it.
+
+    The line for `find_error` is put together only then: Spark prints the plan below every failure of the query, and
+    an error that is found there is one that nobody raised.
+    """
+    values = {"error": kind.__name__, "who": who, "expected": expected, "found": found, "hint": hint, **about}
+    parts = {name: value if isinstance(value, Column) else F.lit(value) for name, value in values.items()}
+    pieces = (parts["who"], ": expected ", parts["expected"], ", found ", parts["found"], ". ", parts["hint"], "\n")
+    sentence = F.concat(*(piece if isinstance(piece, Column) else F.lit(piece) for piece in pieces))
+    line = F.concat(F.lit(ERROR_MARK), F.to_json(F.struct(*(part.alias(name) for name, part in parts.items()))))
+    return F.raise_error(F.concat(sentence, line))
 
 
 @known_names

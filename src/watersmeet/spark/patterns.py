@@ -19,8 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, PunctuationError
 from watersmeet.plan.options import check_choice
+from watersmeet.spark.failure import raised
 from watersmeet.spark.promises import FIELDS
 
 Closed = Literal["both", "left", "right", "neither"]
@@ -82,17 +83,16 @@ def anything() -> Column:
 def _given(pattern: str, name: str, value: Any) -> Column:
     """An argument as a column that is never null."""
     who = f"patterns.{pattern}"
-    problem = OptionError(
-        who,
-        expected=f"{name} = a value",
-        found="null",
-        hint="Filter such punctuations out; patterns.anything() promises everything.",
-        option=name,
-    )
+    problem = {
+        "expected": f"{name} = a value",
+        "found": "null",
+        "hint": "Filter such punctuations out; patterns.anything() promises everything.",
+        "option": name,
+    }
     if isinstance(value, Column):
-        return F.coalesce(value, F.raise_error(F.lit(str(problem))))
+        return F.coalesce(value, raised(PunctuationError, who, **problem))
     if value is None:
-        raise problem
+        raise OptionError(who, **problem)
     try:
         return F.lit(value)
     except (PySparkException, Py4JError, AttributeError) as error:  # the last is what py4j says of a foreign object

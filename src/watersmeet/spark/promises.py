@@ -17,7 +17,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.errors import KeyTypeError
+from watersmeet.errors import KeyTypeError, PunctuationError
+from watersmeet.spark.failure import raised
 
 FIELDS = ("low", "high", "low_closed", "high_closed")
 
@@ -59,8 +60,13 @@ class Promised:
     def set(self, column: Column, kind: T.ArrayType) -> Column:
         """A set of values, to be exploded: null means anything, an empty set promises nothing."""
         self.check(kind.elementType)
-        message = f"{self.who}: expected values in a set of punctuations of {self.name}, found a null among them. "
-        problem = F.raise_error(F.lit(f"{message}Filter it out, or send null in place of the set to mean anything."))
+        problem = raised(
+            PunctuationError,
+            self.who,
+            expected=f"values in a set of punctuations of {self.name}",
+            found="a null among them",
+            hint="Filter it out, or send null in place of the set to mean anything.",
+        )
         anything = F.array(F.lit(None).cast(kind.elementType))
         has_null = F.exists(column, lambda value: value.isNull())
         return F.when(column.isNull(), anything).when(has_null, problem.cast(kind)).otherwise(column)
@@ -103,18 +109,22 @@ class Promised:
         return converted, back
 
     def _refused(self, column: Column, kind: T.DataType) -> Column:
-        expected = f"punctuations of {self.name} with values of type {self.key_type.simpleString()}"
-        hint = "Correct the punctuation, or cast it so that it promises what the source keeps."
-        message = F.concat(
-            F.lit(f"{self.who}: expected {expected}, found "),
-            column.cast("string"),
-            F.lit(f" ({kind.simpleString()}). {hint}"),
-        )
-        return F.raise_error(message).cast(self.key_type)
+        return raised(
+            PunctuationError,
+            self.who,
+            expected=f"punctuations of {self.name} with values of type {self.key_type.simpleString()}",
+            found=F.concat(column.cast("string"), F.lit(f" ({kind.simpleString()})")),
+            hint="Correct the punctuation, or cast it so that it promises what the source keeps.",
+        ).cast(self.key_type)
 
     def _unclear(self, name: str) -> Column:
-        message = f"{self.who}: expected patterns of {self.name} with {name}_closed true or false, found null. "
-        return F.raise_error(F.lit(f"{message}Build them with watersmeet.patterns.")).cast("boolean")
+        return raised(
+            PunctuationError,
+            self.who,
+            expected=f"patterns of {self.name} with {name}_closed true or false",
+            found="null",
+            hint="Build them with watersmeet.patterns.",
+        ).cast("boolean")
 
 
 def _closed(column: Column, name: str) -> Column:
