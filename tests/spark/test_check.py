@@ -122,6 +122,15 @@ def test_too_little_memory_has_its_line(spark: SparkSession, folder: Path) -> No
     )
 
 
+def test_a_join_without_one_right_source_is_not_built(spark: SparkSession, folder: Path) -> None:
+    file = folder / "pipeline.yaml"
+    text = WRONG[: WRONG.index("    with_columns")] + WRONG[WRONG.index("  views:") : WRONG.index("  gone:")]
+    join = "join: {operator: progressive, left: views, right: clicks, on: ad}\nsink: {format: noop}\n"
+    file.write_text(text.replace("many mistakes", "m").replace("path:", "pth:") + join)
+    unknown = "unknown key; did you mean 'path'?"
+    assert found(file, spark) == {(5, "sources.clicks.pth"): unknown, (9, "sources.views.pth"): unknown}
+
+
 def test_a_run_says_the_sentence_of_the_join_alone(spark: SparkSession, folder: Path) -> None:
     for name, column in (("clicks", "at"), ("views", "seen")):
         rows = [f'{{"ad": 1, "{column}": "2026-01-01T00:00:00Z"}}'] * 20

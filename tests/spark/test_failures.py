@@ -182,9 +182,9 @@ def test_queries_without_a_cause_of_ours(trial: Trial) -> None:
     query.awaitTermination()
     assert wm.error(query) is None
     alone = trial.left.stream.selectExpr("raise_error('mine')")
-    around = wm.progressive_join(
-        trial.left.stream.selectExpr("k", "raise_error('mine') as x"), trial.right.stream, "k", state_dir=trial.folder / "2"
-    )  # Spark prints the plan of the join, with what it could complain about
+    left = trial.left.stream.selectExpr("k", "raise_error('mine') as x")
+    around = wm.progressive_join(left, trial.right.stream, "k", state_dir=trial.folder / "2")
+    # Spark prints the plan of the join, with all that it could complain about.
     for number, failing in enumerate((alone, around)):
         query = trial.start(failing, f"failing-{number}")
         with pytest.raises(StreamingQueryException, match="mine") as caught:

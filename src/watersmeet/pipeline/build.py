@@ -51,7 +51,8 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
         if frame is not None:
             frames[name] = frame
     joined = result = None
-    if _has_columns(found, frames) and parts.join is not None and frames.keys() >= parts.sources.keys():
+    complete = parts.wiring is not None and frames.keys() >= parts.wiring.reads()
+    if complete and _has_columns(found, frames) and parts.join is not None:
         with found.at(("join",)):
             joined = parts.join.build(
                 Site(

@@ -88,6 +88,10 @@ class Wiring(BaseModel):
         """The sources that are read as tables, not as streams."""
         return frozenset()
 
+    def reads(self) -> set[str]:
+        """All sources that the join needs."""
+        return {*self.sources().values(), *self.more_streams(), *self.tables()}
+
     def filled_in(self) -> dict[str, Any]:
         """Values for internal options that have no default, good enough to check the others with."""
         return {}
