@@ -51,8 +51,8 @@ def build(loaded: LoadedPipeline, session: SparkSession, *, rehearsal: str | Non
         if frame is not None:
             frames[name] = frame
     joined = result = None
-    complete = parts.wiring is not None and frames.keys() >= parts.wiring.reads()
-    if complete and _has_columns(found, frames) and parts.join is not None:
+    has_columns = _has_columns(found, frames)
+    if parts.join is not None and has_columns and frames.keys() >= parts.join.wiring.reads():
         with found.at(("join",)):
             joined = parts.join.build(
                 Site(

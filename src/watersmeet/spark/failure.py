@@ -53,9 +53,9 @@ def raised(
     """
     values = {"error": kind.__name__, "who": who, "expected": expected, "found": found, "hint": hint, **about}
     parts = {name: value if isinstance(value, Column) else F.lit(value) for name, value in values.items()}
-    pieces = (parts["who"], ": expected ", parts["expected"], ", found ", parts["found"], ". ", parts["hint"], "\n")
+    pieces = (parts["who"], ": expected ", parts["expected"], ", found ", parts["found"], ". ", parts["hint"])
     sentence = F.concat(*(piece if isinstance(piece, Column) else F.lit(piece) for piece in pieces))
-    line = F.concat(F.lit(ERROR_MARK), F.to_json(F.struct(*(part.alias(name) for name, part in parts.items()))))
+    line = F.concat(F.lit(f"\n{ERROR_MARK}"), F.to_json(F.struct(*(part.alias(name) for name, part in parts.items()))))
     return F.raise_error(F.concat(sentence, line))
 
 
