@@ -124,11 +124,12 @@ def test_the_overview_has_curves_for_everything(played: Played, page: Page) -> N
     played.send(3, pause=1.2)
     page.goto(played.url)
     titles = page.locator(".lane-title")
-    expect(titles).to_have_text(["orders", "payments", "results", "time of a batch", "state"], timeout=SOON)
+    expect(titles).to_have_text(["orders", "payments", "results", "time in the join", "state"], timeout=SOON)
     expect(page.locator(".lane canvas")).to_have_count(5)
     for lane in page.locator(".lane-body").all():
         assert "highest" in (lane.get_attribute("aria-label") or "")
     expect(page.get_by_role("region", name="Inputs")).to_contain_text("orders")
+    expect(page.get_by_role("region", name="Delay")).to_contain_text("newest batch")
     page.set_viewport_size({"width": 1280, "height": 1060})
     page.wait_for_timeout(500)
     save_picture(page, "overview")

@@ -28,12 +28,17 @@ def test_a_query_leads_to_the_page_of_its_join(spark: SparkSession, tmp_path: Pa
         running.processAllAvailable()
         with wm.ui(running) as page, urllib.request.urlopen(f"{page.url}api/joins/state%20of%20a%20join") as answer:
             shown = json.load(answer)
+            running.stop()
+            with urllib.request.urlopen(f"{page.url}api/joins/state%20of%20a%20join") as answer_after:
+                assert json.load(answer_after)["status"] == "stopped"
         # Where there are no files of markers (state in an object store), it is found by its name in the plan.
         assert places_of(printed_plan(running)) == [str(tmp_path / "state of a join")]
     finally:
         running.stop()
     metrics = wm.read_metrics(spark, str(tmp_path / "state of a join")).collect()
     assert {one["name"]: one["rows"] for one in shown["inputs"]} == {"left": 12, "right": 3}
+    assert shown["status"] == "running"
+    assert shown["delay"]["batch_seconds"] > shown["delay"]["join_seconds"] > 0
     assert shown["results"]["rows"] == sum(row["rows_out"] for row in metrics) == 27
     assert {row["run"] for row in metrics} == {running.runId}
     first = min(row["batch"] for row in metrics if row["rows_out"])

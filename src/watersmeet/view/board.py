@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from watersmeet.engine.why import why
@@ -87,7 +87,7 @@ class Board:
             self.joins[name] = join
 
     @classmethod
-    def of(cls, places: Sequence[str | os.PathLike[str]]) -> Board:
+    def of(cls, places: Iterable[str | os.PathLike[str]]) -> Board:
         """The joins in some state directories; an error names the first that is none."""
         return cls([ShownJoin(place, short_name(place)) for place in places])
 

@@ -6,7 +6,9 @@ import io
 import os
 import re
 import time
+from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from watersmeet.errors import OptionError, extra
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.explaining import places_of
 from watersmeet.state.directory import CONTROL
-from watersmeet.view.board import Board
+from watersmeet.view.board import Board, ShownJoin, short_name
 
 if TYPE_CHECKING:
     from watersmeet.view.server import PageServer
@@ -35,8 +37,9 @@ def ui(
 ) -> PageServer:
     """Show a join in the browser: how it flows, what it holds, what it decides and what is wrong with it.
 
-    The page reads the state directory and nothing else. It lives until `stop` or the end of the `with` block; in a
-    notebook the value shows itself as a frame. It needs `pip install 'watersmeet[ui]'`.
+    The page reads the state directory and, of a query, how long its newest micro-batch took. It lives until `stop` or
+    the end of the `with` block; in a notebook the value shows itself as a frame. It needs `pip install
+    'watersmeet[ui]'`.
 
     Args:
         query_or_state_dir: A running query, whose joins are found by its sources or its plan, a state directory, or a
@@ -63,8 +66,8 @@ def ui(
     _check_text("host", host)
     if token is not None:
         _check_text("token", token)
-    places = _places(query_or_state_dir)
-    if not places:
+    joins = list(_joins(query_or_state_dir))
+    if not joins:
         raise OptionError(
             WHO,
             expected=f"{PLACE} = a query, a state directory, or a list of them",
@@ -72,7 +75,7 @@ def ui(
             hint="Name at least one join.",
             option=PLACE,
         )
-    return PageServer(Board.of(places), host=host, port=port, token=token, framed=True)
+    return PageServer(Board(joins), host=host, port=port, token=token, framed=True)
 
 
 def _check_text(name: str, value: object) -> None:
@@ -82,12 +85,26 @@ def _check_text(name: str, value: object) -> None:
         )
 
 
-def _places(given: Any) -> list[str]:
+def _joins(given: Any) -> Iterator[ShownJoin]:
     if isinstance(given, list | tuple):
-        return [place for one in given for place in _places(one)]
-    if getattr_static(given, "lastProgress", None) is not None:  # a Column would make up an attribute
-        return _state_dirs(given)
-    return [checked_path(WHO, PLACE, given)]
+        for one in given:
+            yield from _joins(one)
+    elif getattr_static(given, "lastProgress", None) is not None:  # a Column would make up an attribute
+        for place in _state_dirs(given):
+            yield ShownJoin(place, short_name(place), live=partial(_live, given))
+    else:
+        place = checked_path(WHO, PLACE, given)
+        yield ShownJoin(place, short_name(place))
+
+
+def _live(query: Any) -> dict[str, Any]:
+    """What the query knows beside the state: whether it runs, and how long its newest micro-batch took."""
+    try:
+        phase, progress = "reading" if query.isActive else "stopped", query.lastProgress
+    except Exception:  # the session has ended, in one of the many ways in which Spark and Connect say so
+        return {"phase": "stopped"}
+    took = progress["durationMs"] if progress is not None else {}
+    return {"phase": phase, "batch_seconds": took["triggerExecution"] / 1e3 if "addBatch" in took else None}
 
 
 def _state_dirs(query: Any) -> list[str]:

@@ -36,8 +36,8 @@ _DELAYS = ("delay_p50", "delay_p95", "delay_p99", "delay_max")
 
 
 class Snapshot:
-    """The document of one join at one moment. `live` is what only the process that runs it knows: the run's phase, and
-    the backlog of each input."""
+    """The document of one join at one moment. `live` is what only the process that runs it knows: the run's phase,
+    how long its newest micro-batch took with all that Spark does, and the backlog of each input."""
 
     def __init__(self, join: JoinReader, *, now: int | None = None, live: Mapping[str, Any] | None = None) -> None:
         self.join = join
@@ -139,7 +139,10 @@ class Snapshot:
 
     def _delay(self) -> dict[str, Any]:
         taken = sorted(one.seconds for one in self.recent)
-        found: dict[str, Any] = {"batch_seconds": self.newest.seconds if self.batches else None}
+        found: dict[str, Any] = {
+            "batch_seconds": self.live.get("batch_seconds"),
+            "join_seconds": self.newest.seconds if self.batches else None,
+        }
         if taken:
             found |= {"median": statistics.median(taken), "p95": taken[int(0.95 * (len(taken) - 1))]}
         waits = {name.removeprefix("delay_"): self.newest.counters.get(name) for name in _DELAYS}

@@ -1,4 +1,5 @@
-"""The page of a pipeline that runs: what is in its state, and the phase of the run and the backlog of its sources."""
+"""The page of a pipeline that runs: what is in its state, the phase of the run, how long its micro-batches take,
+and the backlog of its sources."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Watching:
         if newest is None:
             return {"phase": "starting"}
         backlog = {one.name: one.lag for one in newest.inputs if one.lag is not None}
-        return {"phase": newest.phase, "backlog": backlog}
+        return {"phase": newest.phase, "backlog": backlog, "batch_seconds": newest.batch_seconds}
 
     def __enter__(self) -> Self:
         self.display.__enter__()

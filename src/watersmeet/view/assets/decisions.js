@@ -32,7 +32,7 @@ function timeline(join, onpick) {
     const bins = binned(s, lane.counts), most = Math.max(...bins.map((bin) => bin.count)), width = room / bins.length;
     const total = lane.counts.reduce((sum, one) => sum + one, 0), y = row * LANE + 4;
     marks.push(svg("text", { class: "name", x: 0, y: y + 13 }, lane.label.length > 26 ? `${lane.label.slice(0, 25)}…` : lane.label, svg("title", {}, lane.label)),
-      svg("text", { class: "fact", x: 0, y: y + 26 }, lane.unit ? plural(total, lane.unit) : `${number(total)} times`),
+      svg("text", { class: "fact", x: 0, y: y + 26 }, lane.unit ? plural(total, lane.unit) : total === 1 ? "once" : `${number(total)} times`),
       svg("line", { class: "hair", x1: 210, x2: LENGTH, y1: y + LANE - 6, y2: y + LANE - 6 }));
     bins.forEach((bin, at) => {
       if (!bin.count) return;

@@ -125,7 +125,7 @@ export class Flow {
       el("p", { class: "hint" }, words),
       el("div", { class: "scroll wide", tabindex: "0", role: "region", "aria-label": "The join drawn" }, node),
       el("p", { class: "legend" }, el("span", {}, el("i", { class: "solid" }), "in memory"), el("span", {}, el("i", { class: "solid faint" }), "on disk"),
-        el("span", {}, shrunk > 1 ? `Bands are as wide as the flow; results are drawn ${short(shrunk)} times thinner.` : "Bands are as wide as the flow.")));
+        el("span", {}, shrunk >= 2 ? `Bands are as wide as the flow; results are drawn ${short(shrunk)} times thinner.` : "Bands are as wide as the flow.")));
     const names = join.inputs.map((one) => one.name);
     const all = join.partition_list.reduce((sum, part) => sum + names.reduce((inner, name) => inner + part.rows[name], 0), 0);
     this.list.replaceChildren(table("Partitions", ["Partition", "Share of rows", ...names, "Results", "Held rows", "In memory", "On disk", "Time in the join"],

@@ -43,10 +43,11 @@ function resultTile(join) {
 function delayTile(join) {
   const { delay } = join, waits = delay.waits;
   const waiting = join.inputs.reduce((sum, one) => sum + one.waiting_rows, 0);
-  return tile("Delay", [duration(delay.batch_seconds), el("small", {}, " newest batch")],
+  const whole = delay.batch_seconds ?? null;
+  return tile("Delay", [duration(whole ?? delay.join_seconds), el("small", {}, whole === null ? " in the join" : " newest batch")],
     el("ul", { class: "facts" },
-      el("li", {}, el("span", {}, "usual"), el("b", {}, duration(delay.median))),
-      el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
+      el("li", {}, el("span", {}, "in the join, usual"), el("b", {}, figure("join_seconds", delay.median, duration(delay.median)))),
+      el("li", {}, el("span", {}, "in the join, p95"), el("b", {}, duration(delay.p95))),
       waits && waits.p95 !== null ? el("li", {}, el("span", {}, "rows wait, p95"), el("b", {}, plural(waits.p95, "batch"))) : null,
       Object.entries(delay.held ?? {}).map(([name, held]) => el("li", {}, el("span", {}, `oldest row of ${name}`), el("b", {}, figure(`held_for.${name}`, held, duration(held))))),
       waiting ? el("li", {}, el("span", {}, "rows waiting"), el("b", {}, number(waiting))) : null));
@@ -121,7 +122,7 @@ export class Overview {
         curves: [{ label: one.name, color: streamColor(at), of: (s) => rates(s, s.rows[one.name]) }] })),
       new Lane({ title: "results", unit: "rows/s", format: short, onpick: pick,
         curves: [{ label: "results", color: "var(--results)", of: (s) => rates(s, s.results) }] }),
-      new Lane({ title: "time of a batch", unit: "seconds", format: duration, onpick: pick, step: false,
+      new Lane({ title: "time in the join", unit: "seconds", format: duration, onpick: pick, step: false,
         curves: [{ label: "seconds", color: "var(--time)", of: (s) => s.seconds }] }),
       new Lane({ title: "state", unit: "bytes", format: bytes, onpick: pick, axis: true, height: 120, step: false,
         line: join.state.budget ? { label: "budget", of: () => this.app.join.state.budget } : null,
@@ -167,6 +168,6 @@ function newestTable(join) {
     return [number(batch), clock(s.time[at]), ...join.inputs.map((one) => number(s.rows[one.name][at])), number(s.results[at]),
       duration(s.seconds[at]), bytes(s.resident[at]), bytes(s.spilled[at])];
   }).reverse();
-  const heads = ["Batch", "Time", ...join.inputs.map((one) => one.name), "Results", "Took", "In memory", "On disk"];
+  const heads = ["Batch", "Time", ...join.inputs.map((one) => one.name), "Results", "In the join", "In memory", "On disk"];
   return table("The newest batches", heads, rows, { numeric: heads.map((_, at) => at).slice(2) });
 }
