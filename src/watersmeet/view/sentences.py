@@ -76,7 +76,7 @@ def _algorithm(event: Event) -> str:
     chosen, other = (event["method"], "loop" if event["method"] == "hash" else "hash")
     names = {"hash": "hash", "loop": "nested loops"}
     return (
-        f"{event['input']} is probed by {names[chosen]} now: {number(round(event[chosen] / 1e3))} µs of a batch expected "
+        f"{event['input']} is probed by {names[chosen]} now: {number(round(event[chosen] / 1e3))} µs a batch expected "
         f"against {number(round(event[other] / 1e3))} µs by {names[other]}"
     )
 
