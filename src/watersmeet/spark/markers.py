@@ -3,7 +3,8 @@
 On a file system the markers are a directory of JSON files, as any other file source. In an object store they have
 numbers. The driver reads those there are when a join is built, looks for the next one while queries run, and puts each
 into a stream in memory under its number: after a restart the same markers stand at the same offsets, so that a repeated
-batch reads the same ones. Spark needs no file system for the store.
+batch reads the same ones. Spark needs no file system for the store. The server of a Connect session reads them itself
+(`server_sources`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from watersmeet.errors import PlanError, WatersmeetError
+from watersmeet.errors import WatersmeetError
 from watersmeet.spark.control import CONTROL_SCHEMA, SENT, marker_name
 from watersmeet.spark.plans import is_classic
+from watersmeet.spark.server_sources import server_markers
 from watersmeet.spark.shared import spark_path
 from watersmeet.state.directory import CONTROL, StateDir
 
@@ -31,13 +33,7 @@ def marker_stream(session: SparkSession, directory: StateDir) -> DataFrame:
         markers = session.readStream.schema(CONTROL_SCHEMA).json(spark_path(directory, CONTROL))
         return markers.select("*", F.col("_metadata.file_path").alias("file"))
     if not is_classic(session):
-        raise PlanError(
-            f"state directory {directory.uri}",
-            expected="a path on a file system that all hosts share, with Spark Connect",
-            found="a place in an object store",
-            hint="Give such a path, or build the join in the driver's own process.",
-            option="state_dir",
-        )
+        return server_markers(session, directory)
     with _LOCK:
         key = (session.sparkContext.applicationId, directory.place)
         feed = _FEEDS[key] = _FEEDS.get(key) or MarkerFeed(session, directory)

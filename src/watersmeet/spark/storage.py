@@ -80,12 +80,14 @@ def stored_at(
     return place
 
 
-def hadoop_settings(session: SparkSession) -> Lookup | None:
-    """A session's Hadoop settings, those in its credential files too; None where there are none to be had."""
+def hadoop_settings(session: SparkSession) -> Lookup:
+    """A session's Hadoop settings, those in its credential files too; of a Connect session those that its server
+    was given (`spark.hadoop.*`) and tells. It does not tell secrets."""
     try:
         settings = session._jsparkSession.sessionState().newHadoopConf()
     except AttributeError:  # a client of Spark Connect
-        return None
+        told = session.conf.getAll
+        return lambda name: told.get(f"spark.hadoop.{name}")
 
     def value(name: str) -> str | None:
         found = settings.getPassword(name)

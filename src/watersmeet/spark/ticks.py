@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.plans import is_classic
+from watersmeet.spark.server_sources import server_ticks
 from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER
 from watersmeet.spark.shared import spark_path
 from watersmeet.state.directory import StateDir
@@ -23,7 +24,9 @@ SILENCE = "silence"
 def ticking(who: str, session: SparkSession, directory: StateDir) -> DataFrame:
     """A source that makes a batch happen every second."""
     _warn_of_one_batch(who, session)
-    if directory.is_local:  # state in an object store is out of Connect's reach
+    if _of_server(session, directory):
+        return server_ticks(session, ticking=True)
+    if directory.is_local:
         directory.publish_new(TICKED, b"")
     return _ticks(session)
 
@@ -33,8 +36,11 @@ def silent(session: SparkSession, directory: StateDir) -> DataFrame:
 
     In a session of this process Spark remembers a number for it, as for ticks. Connect cannot make that one: there it
     is a folder without files, for which Spark remembers nothing as long as it is empty. It cannot follow ticks in the
-    same checkpoint, so a join that had them keeps them.
+    same checkpoint, so a join that had them keeps them. With state in an object store the server runs a source of ours,
+    ticking or not: it costs a start of Python whenever the plan is looked at, so only there.
     """
+    if _of_server(session, directory):
+        return server_ticks(session, ticking=False)
     if not is_classic(session):
         if directory.size(TICKED) is not None:
             return _ticks(session)
@@ -44,6 +50,10 @@ def silent(session: SparkSession, directory: StateDir) -> DataFrame:
     streams = java.org.apache.spark.sql.execution.streaming.runtime.MemoryStream
     stream = streams.apply(session._jsparkSession, 1, java.org.apache.spark.sql.Encoders.LONG())
     return DataFrame(stream.toDF(), session)
+
+
+def _of_server(session: SparkSession, directory: StateDir) -> bool:
+    return not is_classic(session) and not directory.is_local
 
 
 def _ticks(session: SparkSession) -> DataFrame:
