@@ -95,6 +95,78 @@ def ui_cost() -> str:
 
 
 @block
+def rescale() -> str:
+    """Seconds of a change of partitions, and what the next batches cost."""
+    rows = [
+        (
+            f"{one['rows']:,}",
+            {"unlimited": "none", "budget": "a quarter of the rows in memory"}[one["join"]],
+            f"{one['from']} to {one['to']}",
+            f"{one['seconds']:.2f}",
+            f"{one['bytes_written'] / one['bytes_of_state']:.1%}".replace("%", " %"),
+            f"{one['first_batch']:.2f}, {one['next_batch']:.2f}",
+        )
+        for one in result("rescale")["changes"]
+    ]
+    header = ["rows held", "budget", "partitions", "seconds", "written, of the state", "next two batches, seconds"]
+    return table(header, rows)
+
+
+@block
+def chooser() -> str:
+    """How the choices compare with the best fixed ones."""
+    found = result("chooser")
+    groups: dict[str, list[float]] = {}
+    for one in found["settings"]:
+        groups.setdefault(one["group"], []).append(one["ratio"])
+    what = {
+        "windows": "hash or nested loops for each window",
+        "budgets": "which rows leave memory",
+        "tables": "how a table is read, and how long rows may wait",
+        "drivers": "which input drives",
+    }
+    rows = [
+        (what[group], len(ratios), sum(ratio <= 1.1 for ratio in ratios), f"{max(ratios):.2f}")
+        for group, ratios in groups.items()
+    ]
+    shown = table(["choice", "settings", "within 10 % of the best fixed one", "at worst, times the best"], rows)
+    summary = prose(
+        f"In all {len(found['settings'])} settings: within 10 % of the best fixed choice in {found['close']:.0%}, at "
+        f"worst {found['worst']:.2f} times it.".replace("%,", " %,")
+    )
+    picture = "![The chosen one over the best fixed one, by setting](../benchmarks/results/chooser.png)"
+    return f"{shown}\n\n{summary}\n\n{picture}"
+
+
+@block
+def object_store() -> str:
+    """Requests, bytes and time of a join with its state in an object store, by executors."""
+    found = [result(name) for name in ("object_store", "object_store_4") if (RESULTS / f"{name}.json").exists()]
+
+    def thirds(one: dict[str, Any]) -> str:
+        fetched, size = one["bytes_fetched"], len(one["bytes_fetched"]) // 3
+        parts = fetched[1 : size + 1], fetched[-size:]
+        return ", ".join(f"{sum(part) / size / one['executors'] / 1e6:.1f}" for part in parts)
+
+    measures: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        (
+            "requests per partition and batch, last 30 batches",
+            lambda one: f"{sum(one['requests_per_partition_and_batch'].values()):.1f}",
+        ),
+        ("files found in the caches", lambda one: f"{100 * one['hit_share']:.0f} %"),
+        ("MB fetched per host and batch, first and last third", thirds),
+        ("seconds of a batch above those on a local disk, median", lambda one: f"{one['seconds_above_local']:.2f}"),
+        (
+            "cold restart: MB fetched, seconds until the first batch is done",
+            lambda one: f"{one['cold_restart']['bytes'] / 1e6:.0f}, {one['cold_restart']['seconds']:.1f}",
+        ),
+        ("dollars per day for 8 partitions and batches of a second", lambda one: f"{one['dollars_per_day']:.1f}"),
+    ]
+    header = ["measure", *(f"{one['executors']} executors" for one in found)]
+    return table(header, [(name, *(shown(one) for one in found)) for name, shown in measures])
+
+
+@block
 def stream_stream() -> str:
     runs = result("stream_stream")["runs"]
     order = [name for name in runs if name != "echo"] + ["echo"]

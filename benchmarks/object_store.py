@@ -118,7 +118,7 @@ def main() -> None:
             spark.stop()
             # The caches are in the executors' own directories.
             shutil.rmtree(Path(os.environ["SPARK_HOME"], "work", application), ignore_errors=True)
-    h.save("object_store", result)
+    h.save("object_store" if given.executors == 2 else f"object_store_{given.executors}", result)
 
 
 def measure(spark: SparkSession, folder: Path, server: Server, given: argparse.Namespace) -> dict[str, Any]:

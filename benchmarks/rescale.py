@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import harness as h
 import numpy as np
 import pyarrow as pa
 
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--batch-rows", type=int, default=400_000)
     arguments = parser.parse_args()
+    found = []
     for rows in sorted({arguments.rows // 10, arguments.rows // 3, arguments.rows}):
         for name, options in (
             ("unlimited", ProgressiveOptions()),
@@ -126,6 +128,8 @@ def main() -> None:
         ):
             for line in measure(name, options, rows, min(arguments.batch_rows, rows)):
                 print(json.dumps(line), flush=True)
+                found.append(line)
+    h.save("rescale", {"arguments": vars(arguments), "changes": found})
 
 
 if __name__ == "__main__":
