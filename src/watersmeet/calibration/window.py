@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from watersmeet.calibration.kept_costs import calibrate, load, nanoseconds, per_row
 from watersmeet.columns.arrow import hash_keys, hashes_of, merge_order, take, times_of
-from watersmeet.columns.matching import scan
+from watersmeet.columns.matching import KeyFilter
 from watersmeet.window.batch_costs import KernelCosts
 from watersmeet.window.kernels import Ordered, Reach, order, pairs
-from watersmeet.window.scan import Rows
+from watersmeet.window.scan import ROW_BITS, ROW_MASK, Rows, by_part
 
 FAMILY = "window"
 _TIME = "_p0"
@@ -45,6 +45,7 @@ def measure() -> dict[str, float]:
         "filter": per_row(_filter),
         "order": per_row(_order),
         "probe": per_row(_probe),
+        "split": per_row(_split),
         "call": nanoseconds(_call(), repeats=50),
         "scan_call": nanoseconds(_scan_call(), repeats=50),
         "arrange_call": nanoseconds(_arrange(64), repeats=50),
@@ -89,9 +90,8 @@ def _filter(count: int) -> Callable[[], object]:
     table, wanted = _rows(count // 4), np.sort(hashes_of(_rows(1_000, seed=1)))
 
     def work() -> object:
-        hashes = np.concatenate([hashes_of(table)] * 4)
-        np.concatenate([times_of(table, _TIME)] * 4)
-        return scan(hashes, wanted)
+        among = KeyFilter(wanted)
+        return [among.among(hashes_of(table)) for _ in range(4)]
 
     return work
 
@@ -112,6 +112,12 @@ def _probe(count: int) -> Callable[[], object]:
     return lambda: list(pairs(probes, window, _EVER))
 
 
+def _split(count: int) -> Callable[[], object]:
+    rng, runs = np.random.default_rng(0), 8
+    numbers = rng.integers(0, runs, count) << ROW_BITS | rng.integers(0, count, count)
+    return lambda: [numbers[which] & ROW_MASK for which in by_part(numbers, runs)]
+
+
 def _call() -> Callable[[], object]:
     window, probes = _rows(64), _ordered(_rows(32))
     ordered = _ordered(window)
@@ -123,7 +129,7 @@ def _scan_call() -> Callable[[], object]:
     hashes = hashes_of(window)
 
     def work() -> object:
-        found = scan(hashes, probes.hashes)
+        found = KeyFilter(probes.hashes).among(hashes)
         return list(pairs(probes, order(hashes[found], times_of(window, _TIME)[found]), _EVER))
 
     return work

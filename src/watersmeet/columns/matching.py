@@ -27,24 +27,34 @@ FILTER_SPARE_BITS, FILTER_MIN_BITS, FILTER_MAX_BITS = 5, 10, 20
 FILTER_WORTHWHILE = 256
 # A filter is filled with all rows of the longer side: with more of them than this per row looked up, it does not pay.
 FILTER_REACH = 4
+# Rows that are filtered at a time: what is made of them on the way stays within the processor's cache, too.
+FILTER_BLOCK = 1 << 15
 # So many rows of one key are found one by one, in memory that has just been touched.
 STEPS = 3
 
 
-def scan(hashes: Hashes, wanted: Hashes) -> Indices:
-    """The positions of `hashes` that may be among `wanted`: all that are, and few others."""
-    bits = min(max(len(wanted).bit_length() + FILTER_SPARE_BITS, FILTER_MIN_BITS), FILTER_MAX_BITS)
-    shift = np.uint64(64 - bits)
-    present = np.zeros(1 << bits, dtype=np.bool_)
-    present[(wanted >> shift).view(np.int64)] = True
-    return np.flatnonzero(present.take((hashes >> shift).view(np.int64)))
+class KeyFilter:
+    """Tells which hashes may be among those of some keys: all that are, and few others."""
+
+    def __init__(self, wanted: Hashes) -> None:
+        bits = min(max(len(wanted).bit_length() + FILTER_SPARE_BITS, FILTER_MIN_BITS), FILTER_MAX_BITS)
+        self.shift = np.uint64(64 - bits)
+        self.present = np.zeros(1 << bits, dtype=np.bool_)
+        self.present[(wanted >> self.shift).view(np.int64)] = True
+
+    def among(self, hashes: Hashes) -> Indices:
+        """The positions of those that may be."""
+        if len(hashes) <= FILTER_BLOCK:
+            return np.flatnonzero(self.present.take((hashes >> self.shift).view(np.int64)))
+        found = (start + self.among(hashes[start : start + FILTER_BLOCK]) for start in range(0, len(hashes), FILTER_BLOCK))
+        return np.concatenate(list(found))
 
 
 def known_among(needles: Hashes, hay: Hashes) -> Indices | None:
     """The needles that a search is worth while for, or None for all of them."""
     if len(needles) <= FILTER_WORTHWHILE or len(hay) > FILTER_REACH * len(needles):
         return None
-    known = scan(needles, hay)
+    known = KeyFilter(hay).among(needles)
     return known if len(known) < len(needles) // 2 else None
 
 

@@ -3,7 +3,7 @@
 An operator sees batches and holds runs; it knows nothing of Spark, files or versions. Once per batch the driver calls
 
     advance(operator, batch)   ->   on_batch      all rows of the batch probe the state and each other, then are stored
-                                    on_idle       only if no row came: useful work, within a budget of pages
+                                    on_idle       only if no row came, and not at the end: useful work, within a budget of pages
                                     (inputs that end with this batch are noted)
                                     finish        only once, in the batch with which the last input ended
                                     report        gauges, after those of the rows held, which are the same for all
@@ -231,11 +231,12 @@ def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
     if operator.finished:
         return
     yield from operator.on_batch(batch)
-    if batch.is_idle:
+    is_last = all(spec.name in operator.ended or spec.name in batch.ended for spec in operator.plan.inputs)
+    if batch.is_idle and not is_last:  # what is owed at the end is found by `finish` at once, for less
         yield from operator.on_idle(batch)
     for name in sorted(batch.ended):
         operator.ended.setdefault(name, batch.number)
-    if all(spec.name in operator.ended for spec in operator.plan.inputs):
+    if is_last:
         yield from operator.finish()
         operator.finished = True
     _report(operator)

@@ -6,7 +6,8 @@ rows that come against how much it costs to scan the window for a batch of probe
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
 
     hash    arrange_call + n (arrange + w merge)  +  f (R call + s filter + s g probe)
-    loop    n w append                            +  f (G scan_call + N filter + N h order + min(N h, R m) probe)
+    loop    n w append                            +  f (G scan_call + N filter + N h order + min(N h, R m) probe
+                                                        + m N / D split)
 
     n   rows inserted a batch          N   rows in the window        R   runs it is kept in
     m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
@@ -51,6 +52,8 @@ class KernelCosts(BaseModel):
     """Ordering a row of an unsorted run that passed the filter."""
     probe: float = Field(default=90.0, ge=0)
     """Looking a row up in the other side."""
+    split: float = Field(default=15.0, ge=0)
+    """Handing a result of a scan to the run that its row is in; a sorted run is probed by itself."""
     call: float = Field(default=60_000.0, ge=0)
     """Probing one sorted run, however few rows it has."""
     scan_call: float = Field(default=90_000.0, ge=0)
@@ -105,7 +108,8 @@ def loop_cost(load: Load, costs: KernelCosts) -> float:
     looked_up = scans * min(load.probes, candidates / scans)
     insert = load.inserted * load.rewrites * costs.append
     probe = scans * costs.scan_call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
-    return insert + load.probing * probe
+    results = load.probes * load.rows / load.keys if load.keys and load.runs > 1 else 0.0
+    return insert + load.probing * (probe + results * costs.split)
 
 
 def index_cost(rows: int, costs: KernelCosts) -> float:

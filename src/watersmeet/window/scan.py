@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, hashes_of, take, times_of
-from watersmeet.columns.matching import scan
+from watersmeet.columns.matching import KeyFilter
 from watersmeet.columns.saturating import Times
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
@@ -24,6 +24,9 @@ from watersmeet.window.batch_costs import SCAN_ROWS
 from watersmeet.window.kernels import Ordered, distinct_in, order
 
 TIME = "_time"  # the time put on rows that have none of their own
+
+ROW_BITS = 40
+ROW_MASK = (1 << ROW_BITS) - 1
 
 Scanned = list[tuple[Run, int]]  # runs as they came that a batch has scanned, and how many candidates each had
 
@@ -65,25 +68,26 @@ class Rows:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Stored rows that probes may match, in order; their numbers count through all the parts."""
+    """Stored rows that probes may match, in order. A number is that of a part, above `ROW_BITS`, and of a row in it."""
 
     parts: tuple[Part, ...]
     rows: Ordered
-
-    @cached_property
-    def starts(self) -> Indices:
-        """The number of each part's first row."""
-        return np.cumsum([0, *(part.table.num_rows for part in self.parts[:-1])], dtype=np.int64)
 
     def split(self, numbers: Indices) -> Iterator[tuple[Part, Indices, Indices]]:
         """For rows of several parts: a part, which of the rows are in it, and their numbers in it."""
         if len(self.parts) == 1:
             yield self.parts[0], np.arange(len(numbers)), numbers
             return
-        place = np.searchsorted(self.starts, numbers, side="right") - 1
-        for one in np.flatnonzero(np.bincount(place)):  # few parts: far cheaper than to sort the places
-            which = np.flatnonzero(place == one)
-            yield self.parts[one], which, numbers[which] - self.starts[one]
+        for part, which in zip(self.parts, by_part(numbers, len(self.parts)), strict=True):
+            if len(which):
+                yield part, which, numbers[which] & ROW_MASK
+
+
+def by_part(numbers: Indices, parts: int) -> list[Indices]:
+    """For each part, which of the numbers are in it, ascending."""
+    place = (numbers >> ROW_BITS).astype(np.uint16)  # of so few bits NumPy's stable sort takes two passes
+    ends = np.cumsum(np.bincount(place, minlength=parts))
+    return np.split(np.argsort(place, kind="stable"), ends[:-1])
 
 
 def candidates(store: RowStore, earliest: int, latest: int, probes: Ordered, scanned: Scanned) -> Iterator[Candidates]:
@@ -117,26 +121,19 @@ def _ordered(part: Part) -> Ordered:
 
 
 def _scan(store: RowStore, runs: Sequence[Run], probes: Ordered, scanned: Scanned) -> Candidates:
-    """Several runs as they came are scanned as one."""
-    parts = tuple(store.parts(runs))
-    hashes = np.concatenate([part.hashes for part in parts])
-    times = np.concatenate([part.times for part in parts])
-    found = scan(hashes, probes.hashes)
-    whole = Candidates(parts, Ordered(hashes, times))
-    counts = np.diff(np.append(np.searchsorted(found, whole.starts), len(found)))
-    scanned += zip((part.run for part in parts), counts.tolist(), strict=True)
-    found = np.concatenate(
-        [start + _living(part, rows - start) for part, start, rows in _by_part(whole, found)] or [found[:0]]
-    )
-    matching = order(hashes[found], times[found])
-    numbers = found if matching.rows is None else found[matching.rows]
-    return Candidates(parts, Ordered(matching.hashes, matching.times, numbers))
-
-
-def _by_part(whole: Candidates, found: Indices) -> Iterator[tuple[Part, int, Indices]]:
-    """Ascending numbers of rows by the part that they are in, with the number of the part's first row."""
-    ends = np.searchsorted(found, whole.starts[1:])
-    return zip(whole.parts, whole.starts.tolist(), np.split(found, ends), strict=True)
+    """Several runs as they came are scanned one by one, and what was found is put in order as one."""
+    parts, wanted = tuple(store.parts(runs)), KeyFilter(probes.hashes)
+    numbers, hashes, times = [], [], []
+    for place, part in enumerate(parts):
+        found = wanted.among(part.hashes)
+        scanned.append((part.run, len(found)))
+        found = _living(part, found)
+        numbers.append(found | (place << ROW_BITS))
+        hashes.append(part.hashes[found])
+        times.append(part.times[found])
+    matching, places = order(np.concatenate(hashes), np.concatenate(times)), np.concatenate(numbers)
+    places = places if matching.rows is None else places[matching.rows]
+    return Candidates(parts, Ordered(matching.hashes, matching.times, places))
 
 
 def _living(part: Part, rows: Indices) -> Indices:

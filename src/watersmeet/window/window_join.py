@@ -281,15 +281,17 @@ class WindowJoin(BinaryJoin):
             choice.observe(len(arrived[name]), len(arrived[self.other[name]]))
             if name in self.given:
                 continue
-            self._index_lazily(name, store)
             load = choice.load(store.rows, distinct_keys(store), len(store.runs))
             if choice.decide(load, self.costs):
                 self.metrics.event("algorithm", input=name, method=choice.method, **choice.costs, **load.__dict__)
+            if choice.method == "hash":
+                self._index_lazily(name, store)
             for method, cost in choice.costs.items():
                 self.metrics.gauge(f"cost_ns.{name}.{method}", cost)
 
     def _index_lazily(self, name: str, store: RowStore) -> None:
-        """Sort a run once it has been scanned for as much as sorting it costs: never twice the best possible price."""
+        """Sort a run of before the choice once it has been scanned for as much as sorting it costs: that is never twice
+        the best possible price. While scanning is the choice, its runs expire before that would pay."""
         for run, found in self.scanned[name]:
             if not any(run is kept for kept in store.runs):
                 continue  # expired or merged meanwhile

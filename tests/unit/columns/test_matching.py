@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from watersmeet.columns.matching import match_blocks, scan
+from watersmeet.columns.matching import KeyFilter, match_blocks
 
 
 @pytest.mark.parametrize("wanted", [1, 20, 3000])
@@ -14,7 +14,7 @@ def test_a_filter_lets_few_rows_pass_and_is_no_larger_than_it_must_be(wanted: in
     hashes = rng.integers(0, 1 << 64, 2000, dtype=np.uint64)
     looked_for = np.sort(np.concatenate((hashes[:5], rng.integers(0, 1 << 64, wanted, dtype=np.uint64))))
     tracemalloc.start()
-    found = scan(hashes, looked_for)
+    found = KeyFilter(looked_for).among(hashes)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert set(range(5)) <= set(found.tolist())

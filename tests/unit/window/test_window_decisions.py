@@ -146,7 +146,8 @@ def test_dead_rows_are_rewritten_when_they_are_more_than_a_quarter_of_the_live_o
 
 
 def test_a_run_is_indexed_once_scanning_it_has_cost_as_much() -> None:
-    costs = {"index": 50.0, "filter": 2.0, "order": 30.0, "scan_call": 1.0, "call": 1e9}
+    """Of a window that is to be sorted from now on: so that what came before is not scanned for ever."""
+    costs = {"index": 50.0, "filter": 2.0, "order": 30.0, "scan_call": 1e9, "call": 1.0, "arrange_call": 1.0}
     join = Join(plan((1000, 1000), costs=costs))
     join.send(left=[(key, 0) for key in range(100)])
     for number in range(1, 20):
@@ -177,6 +178,7 @@ def test_the_costs_of_a_batch_by_hand() -> None:
     by_hash += runs * prices.call + runs * 30 * (prices.filter + there * prices.probe)
     assert counters["cost_ns.left.hash"] == pytest.approx(by_hash, rel=1e-3)
     scan = prices.scan_call + rows * prices.filter + rows * hit * prices.order + 30 * prices.probe
+    scan += 30 * rows / keys * prices.split
     assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + scan, rel=1e-3)
 
 
@@ -350,7 +352,7 @@ def test_at_the_crossover_both_structures_cost_the_same() -> None:
     there = Load(100, turn, 100_000, 10_000, 12)
     assert hash_cost(there, costs) == pytest.approx(loop_cost(there, costs), rel=1e-6)
     assert Explanation(load, there, costs).choice[0] == ("H" if turn < 5 else "N")
-    free = KernelCosts(filter=0, order=0, scan_call=0, append=0, probe=1)
+    free = KernelCosts(filter=0, order=0, scan_call=0, append=0, probe=1, split=0)
     assert Explanation.crossover(load, free) is None  # scanning never costs more
     text = str(Explanation(load, load, free))
     assert text.count("  nested loops at any number of probes") == 2
