@@ -46,8 +46,8 @@ class KeyFilter:
         """The positions of those that may be."""
         if len(hashes) <= FILTER_BLOCK:
             return np.flatnonzero(self.present.take((hashes >> self.shift).view(np.int64)))
-        found = (start + self.among(hashes[start : start + FILTER_BLOCK]) for start in range(0, len(hashes), FILTER_BLOCK))
-        return np.concatenate(list(found))
+        starts = range(0, len(hashes), FILTER_BLOCK)
+        return np.concatenate([start + self.among(hashes[start : start + FILTER_BLOCK]) for start in starts])
 
 
 def known_among(needles: Hashes, hay: Hashes) -> Indices | None:
