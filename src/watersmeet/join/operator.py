@@ -3,7 +3,7 @@
 An operator sees batches and holds runs; it knows nothing of Spark, files or versions. Once per batch the driver calls
 
     advance(operator, batch)   ->   on_batch      all rows of the batch probe the state and each other, then are stored
-                                    on_idle       only if no row came, and not at the end: useful work, within a few pages
+                                    on_idle       useful work if no row came, within a few pages; not at the end
                                     (inputs that end with this batch are noted)
                                     finish        only once, in the batch with which the last input ended
                                     report        gauges, after those of the rows held, which are the same for all
