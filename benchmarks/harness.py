@@ -190,7 +190,16 @@ def in_turns(
         chosen[name] = sorted(some[warm_ups:], key=speed)[repeats // 2]
         kept = "rows_per_second_of_all_turns" if whole else "steady_of_all_turns"
         chosen[name].extra[kept] = [round(speed(run)) for run in some]
+        chosen[name].extra["counted_turns"] = repeats
     return chosen
+
+
+def over_in_pairs(run: Run, other: Run) -> float:
+    """How many times as fast one run is as another that took turns with it: the median over the pairs of the turns that
+    count. What slows the machine down for a while slows both of a pair."""
+    counted = run.extra["counted_turns"]
+    turns = zip(*(one.extra["steady_of_all_turns"][-counted:] for one in (run, other)), strict=True)
+    return statistics.median(ours / theirs for ours, theirs in turns)
 
 
 def compare(title: str, runs: Mapping[str, Run]) -> dict[str, float]:
