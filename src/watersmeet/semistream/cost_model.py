@@ -26,6 +26,9 @@ import numpy as np
 from watersmeet.semistream.cache import ENTRY_BYTES
 
 
+LARGEST = 1e12  # rows per loop
+
+
 @dataclass(frozen=True)
 class Costs:
     """Seconds per row. The defaults are of a 2020s server core with the table in the page cache.
@@ -119,7 +122,7 @@ class CostModel:
             waiting_bytes=waiting * load.chunks * waiting_row,
             chunk_bytes=reads * load.master_row_bytes,
             loop_seconds=loop,
-            delay_seconds=loop * load.chunks,
+            delay_seconds=loop * load.chunks if waiting > 0 else 0.0,
         )
 
     def _cached(self, waiting_bytes: float, price: float) -> int:
@@ -131,7 +134,13 @@ class CostModel:
         return int(min(max(share, 0.0) ** (1 / self.workload.skew), keys))
 
     def for_memory(self, memory: float) -> Point:
-        """The fastest working point within a memory: Eq. 1 solved for w (what Eq. 6 is meant to be)."""
+        """The fastest working point within a memory: Eq. 1 solved for w (what Eq. 6 is meant to be).
+
+        Where the memory holds all of the table, w may be anything: the point is that at which a loop is long enough for
+        99 % of the rate of endless ones.
+        """
+        if (endless := self.at(LARGEST)).memory < memory:
+            return self.for_rate(0.99 * endless.service_rate)
         return self.at(_solve(lambda w: self.at(w).memory, memory))
 
     def for_rate(self, rate: float) -> Point:
@@ -160,7 +169,7 @@ def harmonic(n: int, exponent: float) -> float:
 
 def _solve(value: Callable[[float], float], target: float) -> float:
     """The largest w with value(w) <= target, for a value that grows with w; by bisection on a logarithmic scale."""
-    low, high = 1e-3, 1e12
+    low, high = 1e-3, LARGEST
     if value(high) < target:
         return high
     for _ in range(200):

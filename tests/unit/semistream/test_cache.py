@@ -163,6 +163,18 @@ def test_the_chunk_that_is_read_is_beside_the_budget() -> None:
     assert explained.point.memory == pytest.approx(10**6 + 1000 * 100, rel=1e-6)
 
 
+def test_a_table_that_memory_holds_lets_no_row_wait() -> None:
+    small = explain_semi_stream_join(master_rows=100, master_row_bytes=24, stream_row_bytes=24, memory="64 MB")
+    assert (small.hit_share, small.point.delay_seconds) == (1.0, 0.0)
+    costs = Costs()
+    endless = 1 / (costs.receive + costs.look_up + costs.output)
+    assert small.service_rate == pytest.approx(0.99 * endless, rel=1e-6)
+    assert small.point.loop_seconds < 1  # not the loop of an endless batch
+    large = explain_semi_stream_join(master_rows=10_000_000, master_row_bytes=24, stream_row_bytes=24, memory="64 MB")
+    assert large.memory == pytest.approx(64e6, rel=1e-6)
+    assert large.point.delay_seconds == pytest.approx(100 * large.point.loop_seconds)
+
+
 def test_the_model_orders_the_policies_as_measured() -> None:
     for skew in (0.0, 0.5, 1.0):
         needed = [_explained(policy, skew).memory for policy in ("mesh", "ssbj", "aligned")]
