@@ -25,7 +25,6 @@ import numpy as np
 
 from watersmeet.semistream.cache import ENTRY_BYTES
 
-
 LARGEST = 1e12  # rows per loop
 
 
