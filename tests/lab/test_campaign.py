@@ -79,9 +79,9 @@ def test_parts_survive_an_interruption(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(rpj, "_curve", counted)
     monkeypatch.setattr(rpj, "_known", {})
     with parts.kept_in(tmp_path):
-        first = rpj._curves("reliable", {"XJoin": ("xjoin", None)}, "tiny", no_progress)
+        first = rpj.curves_of("reliable", {"XJoin": ("xjoin", None)}, "tiny", no_progress)
         monkeypatch.setattr(rpj, "_known", {})  # another process
-        again = rpj._curves("reliable", {"XJoin": ("xjoin", None)}, "tiny", no_progress)
+        again = rpj.curves_of("reliable", {"XJoin": ("xjoin", None)}, "tiny", no_progress)
     assert len(made) == len(rpj.TINY_SETTINGS)
     assert first == again
     assert parts.known("rpj", made[0]) is None  # nowhere, outside

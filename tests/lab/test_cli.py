@@ -55,7 +55,7 @@ def test_what_was_run_before_the_rules_changed_says_nothing(tmp_path: Path) -> N
     path.write_text(json.dumps({**json.loads(path.read_text()), "edition": EDITION - 1}))
     build(tmp_path)
     page = (tmp_path / "README.md").read_text()
-    assert "To be run again: Section 4.3." in page
-    assert "Held here: Fig. 2." in page
+    assert "To be run again: the flush policies by Eq. 4 (Section 4.3)." in page
+    assert "Held here: PSMJ merges three runs of each relation, two at a time (Fig. 2)." in page
     assert verdicts(tmp_path)["rpj/eq4"]["outcome"] == "outdated"
     assert "rpj/eq4.png" not in page

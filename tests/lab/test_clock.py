@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from watersmeet.lab.experiment import no_progress
-from watersmeet.lab.rpj_clock import C_RAN, C_SEQ, PAPER_PAGE, DiskWork, Simulation, Size
-from watersmeet.lab.workloads import Network, relations, suspension_share, suspensions
+from watersmeet.lab.rpj_clock import (
+    C_RAN,
+    C_ROW,
+    C_SEQ,
+    PAPER_MEMORY,
+    PAPER_PAGE,
+    SUB_PARTITIONS,
+    DiskWork,
+    Simulation,
+    Size,
+)
+from watersmeet.lab.workloads import PARTITIONS, Network, relations, suspension_share, suspensions
 
 SIZE = Size(0.0002, 5)
 
@@ -24,9 +35,16 @@ def test_every_policy_reports_the_whole_join(network: Network) -> None:
     expected = int((counts[0] * counts[1]).sum())
     for policy in ("rpj", "xjoin", "xjoin-fresh", "hmj"):
         curve = Simulation(SIZE, policy, arrivals).run(no_progress, silences)
-        assert curve.results[-1] == expected
+        assert curve.results[-1] == curve.whole == expected
         assert all(np.diff(curve.seconds) >= 0)
         assert 0 < curve.share_before_clean_up < 1
+
+
+def test_a_clean_up_that_nobody_looks_at_changes_no_share() -> None:
+    arrivals = relations(SIZE.rows, "reverse", 5.0, "reliable", domain=SIZE.domain, seed=2)
+    seen, unseen = (Simulation(SIZE, "rpj", arrivals).run(no_progress, clean_up=shown) for shown in (True, False))
+    assert seen.share_before_clean_up == unseen.share_before_clean_up
+    assert len(unseen.seconds) == seen.transmitted + 1 < len(seen.seconds)
 
 
 def test_disk_work_takes_the_same_share_of_the_time_at_every_size() -> None:
@@ -40,6 +58,22 @@ def test_disk_work_takes_the_same_share_of_the_time_at_every_size() -> None:
     # Ten runs have half a page more each; a scan seeks ten times, a merge for every page.
     assert whole._disk_work(200 * PAPER_PAGE, runs=10).cost(C_RAN) == 205 * C_RAN
     assert whole._disk_work(200 * PAPER_PAGE, runs=10, seeks=10).cost(C_RAN) == 10 * C_RAN + 195 * C_SEQ
+
+
+def test_an_arriving_row_takes_as_long_at_every_size() -> None:
+    """With memory filled alike, at two fractions of the paper's size."""
+    spent = []
+    for fraction in (0.002, 0.001):
+        size = Size(fraction, 10)
+        arrivals = relations(size.memory + 10, "harmony", 1.0, "reliable", domain=size.domain, seed=4)
+        simulation = Simulation(replace(size, batch_rows=size.memory // 2), "rpj", arrivals)
+        simulation._batch(0, size.memory // 2)
+        before, results = simulation.work, simulation.curve.results[-1]
+        simulation._batch(size.memory // 2, size.memory // 2 + 10)
+        found = simulation.curve.results[-1] - results
+        spent.append((simulation.work - before - found * C_ROW) / 10)
+    paper = PAPER_MEMORY / 2 / 2 / PARTITIONS / SUB_PARTITIONS * C_ROW  # half of it is full, of each input a half
+    assert spent == pytest.approx([paper, paper], rel=0.1)
 
 
 def unreliable(policy: str, fraction: float = 0.0002) -> Noting:

@@ -24,7 +24,7 @@ WEIGHTS: dict[str, float] = {
     "windows/fig6": 30, "windows/fig7": 30, "windows/fig8": 10, "windows/fig9": 10, "windows/fig10": 10,
     "punctuations/fig8": 30, "punctuations/fig9": 20, "punctuations/fig11": 20,
     "ssbj/fig4a": 40, "ssbj/fig4b": 30, "ssbj/fig5a": 40, "ssbj/fig5b": 60, "ssbj/fig5c": 60, "ssbj/fig5d": 40,
-    "ssbj/fig5e": 60, "ssbj/fig6a": 60, "ssbj/fig6b": 60, "ssbj/fig6c": 20, "ssbj/fig6d": 20,
+    "ssbj/projection": 10, "ssbj/fig5e": 60, "ssbj/fig6a": 60, "ssbj/fig6b": 60, "ssbj/fig6c": 20, "ssbj/fig6d": 20,
 }  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from time import process_time
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import Scale
 from watersmeet.lab.measuring import order_of_turns, uncollected
 from watersmeet.lab.timeline import Timeline, timed_batch
@@ -34,7 +36,12 @@ SLICES = 8
 # What a policy must beat if the choice of the driver is what counts: orders that look at nothing, or at the opposite.
 FIXED, REVERSED, ONE_SLICE = "control: fixed order", "control: output size reversed", "control: timestamp, one slice"
 CONTROLS = {FIXED: ("fixed_order", SLICES), REVERSED: ("reversed_output_size", SLICES), ONE_SLICE: ("timestamp", 1)}
-RUNS = {**{name: (driver, SLICES) for name, driver in POLICIES.items()}, **CONTROLS}
+LARGEST = "ours: largest buffer first"
+RUNS = {
+    **{name: (driver, SLICES) for name, driver in POLICIES.items()},
+    **CONTROLS,
+    LARGEST: ("largest_buffer", SLICES),
+}
 FRACTIONS: dict[Scale, float] = {"tiny": 0.002, "small": 0.03, "paper": 1.0}
 TURNS: dict[Scale, int] = {"tiny": 1, "small": 2, "paper": 2}
 TINY_DURATION = 0.1  # of the run, so that there are few batches
@@ -48,8 +55,8 @@ class Behaviour:
     """One policy on some batches of a dataset, in units of the time that the timestamp-based policy takes."""
 
     running_time: float
-    curve: Floats  # share of the results at each point of GRID
-    consumed: Floats  # share of the buffered rows that have driven, at each point of GRID
+    curve: list[float]  # share of the results at each point of GRID
+    consumed: list[float]  # share of the buffered rows that have driven, at each point of GRID
 
     @property
     def share_at_half(self) -> float:
@@ -63,7 +70,7 @@ class Behaviour:
 
     def time_for(self, share: float) -> float:
         """When that share of the results has come."""
-        reached = np.flatnonzero(self.curve >= share)
+        reached = np.flatnonzero(np.asarray(self.curve) >= share)
         return float(GRID[reached[0]]) if len(reached) else float(GRID[-1])
 
 
@@ -106,6 +113,11 @@ def shares_at(timeline: Timeline, seconds: Floats, counts: list[int]) -> Floats:
 @cache
 def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Behaviour]]:
     """Behaviour per part of the run and policy."""
+    kept = parts.part(lambda: _measured(name, period, scale), "drivers", name, period, scale)
+    return {part: {policy: Behaviour(**one) for policy, one in found.items()} for part, found in kept.items()}
+
+
+def _measured(name: str, period: str, scale: Scale) -> dict[str, dict[str, dict[str, Any]]]:
     streams = [rows_of(stream(DATASETS[name], index, FRACTIONS[scale])) for index in range(len(INPUTS))]
     until = DURATION if scale != "tiny" or period == "1M" else DURATION * TINY_DURATION
     arrived = batches(streams, PERIODS[period], until)
@@ -117,10 +129,8 @@ def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Beha
         best[policy] = [min(pair, key=lambda one: one.total) for pair in pairs]
     counts = {policy: [batch.results[-1] for batch in run] for policy, run in best.items()}
     assert all(count == counts[BASE] for count in counts.values()), "the policies disagree"
-    return {
-        part: _behaviours(best, range(round(len(arrived) * low), round(len(arrived) * high)))
-        for part, (low, high) in PARTS.items()
-    }
+    chosen = {part: range(round(len(arrived) * low), round(len(arrived) * high)) for part, (low, high) in PARTS.items()}
+    return {part: {p: asdict(b) for p, b in _behaviours(best, of).items()} for part, of in chosen.items()}
 
 
 def _behaviours(runs: dict[str, list[Timeline]], chosen: range) -> dict[str, Behaviour]:
@@ -133,6 +143,6 @@ def _behaviours(runs: dict[str, list[Timeline]], chosen: range) -> dict[str, Beh
             for what in ("results", "drained")
         )
         total = sum(run[b].total for b in chosen)
-        curves = (np.average(curve, axis=0, weights=weights) for curve in (shares, consumed))
+        curves = (np.average(curve, axis=0, weights=weights).tolist() for curve in (shares, consumed))
         result[policy] = Behaviour(total / float(base.sum()), *curves)
     return result

@@ -30,7 +30,8 @@ GREEDY = ("Initial output size", "Output rate")
 WITHOUT_CONSUMPTION = ("I", "II", "III", "IV")
 
 
-def _note(scale: Scale) -> list[str]:
+def note(scale: Scale) -> list[str]:
+    """How it was measured."""
     return [
         f"{FRACTIONS[scale]:g} of the paper's rows; the interleaving policies work in {SLICES} slices per buffer "
         f"and batch",
@@ -38,8 +39,8 @@ def _note(scale: Scale) -> list[str]:
         "controls: buffers in a fixed order, by the smallest expected output, and timestamp-based in one slice. A "
         "policy "
         "that does not beat them saves by draining whole buffers, not by its choice",
-        "a drained buffer becomes part of its hash table without a copy, so that there is no memory to give back; what "
-        "the paper calls early input consumption is shown as the share of the buffered rows that have driven",
+        "a drained buffer becomes part of its hash table without a copy; what is left in the buffers over time is in "
+        "drivers/consumption",
         "|S2| of datasets V and VI is 100,000: the printed 10^9 contradicts the printed selectivities",
     ]
 
@@ -48,7 +49,8 @@ def _names(scale: Scale, names: Sequence[str]) -> list[str]:
     return list(names[:1]) if scale == "tiny" else list(names)
 
 
-def _policies(name: str) -> list[str]:
+def policies_of(name: str) -> list[str]:
+    """The policies and controls that are shown for a dataset."""
     return [p for p in RUNS if not (p == "Consumption rate" and name in WITHOUT_CONSUMPTION)]
 
 
@@ -83,7 +85,7 @@ def fig5(scale: Scale, progress: Progress) -> Findings:
                 numbers[PEAKS][f"{name}: {label}"] = float(counts.max())
         numbers[FIRST_HALF][name] = float(np.mean(times < DURATION / 2))
         panels.append(Panel(f"Dataset {name}", "time (million units)", "rate over its mean", series))
-    return Findings(panels, numbers, _note(scale)[-1:])
+    return Findings(panels, numbers, note(scale)[-1:])
 
 
 # Section 4: S3 of IV and VI is a 20 %-80 % b-model, of V an 80 %-20 % one; "sparse" is the initial part of IV.
@@ -109,7 +111,7 @@ def curves(names: Sequence[str], part: str, scale: Scale, progress: Progress) ->
     """Fig. 6 to 8: share of a batch's results over time, batches of 0.1M units above, of 1M below."""
     panels, numbers = [], {}
     for (name, period), found in _measured(_names(scale, names), part, scale, progress).items():
-        shown = {p: found[p] for p in _policies(name)}
+        shown = {p: found[p] for p in policies_of(name)}
         series = {p: Series([float(g) for g in GRID], [float(y) for y in b.curve]) for p, b in shown.items()}
         x = "time over that of timestamp-based"
         panels.append(Panel(f"Dataset {name}, batch {period}", x, "share of the results", series))
@@ -117,7 +119,7 @@ def curves(names: Sequence[str], part: str, scale: Scale, progress: Progress) ->
         numbers[f"{setting}: running time"] = {p: b.running_time for p, b in shown.items()}
         numbers[f"{setting}: time for 60 %"] = {p: b.time_for(0.6) for p, b in shown.items()}
         numbers[f"test: {setting}: rows consumed at half time"] = {p: b.consumed_at_half for p, b in shown.items()}
-    return Findings(panels, numbers, [*_note(scale), f"batches: {part}"])
+    return Findings(panels, numbers, [*note(scale), f"batches: {part}"])
 
 
 def judge_curves(numbers: Numbers) -> list[Check]:
@@ -164,7 +166,7 @@ def table(kind: str, scale: Scale, progress: Progress) -> Findings:
     numbers: Numbers = {}
     for (name, period), found in measured.items():
         numbers[f"Dataset {name}, batch {period}"] = {
-            p: found[p].running_time if kind == "time" else found[p].share_at_half for p in _policies(name)
+            p: found[p].running_time if kind == "time" else found[p].share_at_half for p in policies_of(name)
         }
     panels = []
     for period in PERIODS:
@@ -182,7 +184,7 @@ def table(kind: str, scale: Scale, progress: Progress) -> Findings:
         }
         y = "running time" if kind == "time" else "share at half time"
         panels.append(Panel(f"batch {period}", "dataset", y, series, ticks=names, bars=True))
-    return Findings(panels, numbers, _note(scale))
+    return Findings(panels, numbers, note(scale))
 
 
 PROPOSED = ("Consumption rate", *GREEDY)

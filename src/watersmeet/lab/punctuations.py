@@ -5,7 +5,8 @@ A batch is what comes while one news item is the oldest of the ten latest: its r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from time import process_time
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, Operator, advance
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import (
     Check,
     Experiment,
@@ -135,6 +137,12 @@ def _run(variant: Variant, script: list[Batch], trace: Trace) -> list[float]:
 @cache
 def traces(order: Order, scale: Scale, *variants: Variant, queued: bool = False) -> list[Trace]:
     """Several joins over the workload, in turns."""
+    key = ("punctuations", order, scale, *variants, queued)
+    kept = parts.part(lambda: {"traces": [asdict(one) for one in _traces(order, scale, variants, queued)]}, *key)
+    return [Trace(**one) for one in kept["traces"]]
+
+
+def _traces(order: Order, scale: Scale, variants: Sequence[Variant], queued: bool) -> list[Trace]:
     found = [Trace() for _ in variants]
     script = _queued(order, scale) if queued else _script(order, scale)
     works = {
@@ -350,7 +358,11 @@ EXPERIMENTS = [
         title="Fig. 9: execution time, MJoin and XJoin",
         claim="From some size on MJoin takes less time than XJoin, because it probes a smaller state.",
         rule="CPU time for all results: XJoin at least that of MJoin, ordered and random.",
-        takeaway="Expect memory from punctuations, not speed: probing sorted runs hardly grows with the state.",
+        takeaway=lambda numbers: (
+            "Punctuations save time as well, once the state of a join without them is large."
+            if all(check.holds for check in judge_fig9(numbers))
+            else "Expect memory from punctuations, not speed: probing sorted runs hardly grows with the state."
+        ),
         clock="cpu",
         run=fig9,
         judge=judge_fig9,
@@ -378,7 +390,11 @@ EXPERIMENTS = [
         title="Fig. 11: immediate and batch purging",
         claim="Purging after every punctuation takes longer than after every 100, because each purge scans the state.",
         rule="CPU time: immediate at least 1.1 times that of batch.",
-        takeaway='purge="immediate" is the default: rows are found by their value, not by a scan.',
+        takeaway=lambda numbers: (
+            'purge="immediate" is the default. Rows are found by their value, not by a scan: it takes '
+            f"{numbers['CPU ms']['immediate (1)'] / numbers['CPU ms']['batch (100)']:.2f} times as long as purging in "
+            "batches."
+        ),
         clock="cpu",
         run=fig11,
         judge=judge_fig11,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from watersmeet.errors import OptionError
+from watersmeet.lab.driver_largest import EXPERIMENTS as DRIVER_LARGEST
+from watersmeet.lab.driver_memory import EXPERIMENTS as DRIVER_MEMORY
 from watersmeet.lab.drivers import EXPERIMENTS as DRIVERS
 from watersmeet.lab.experiment import Experiment
 from watersmeet.lab.punctuations import EXPERIMENTS as PUNCTUATIONS
 from watersmeet.lab.rpj import EXPERIMENTS as RPJ
 from watersmeet.lab.rpj_examples import EXPERIMENTS as RPJ_EXAMPLES
+from watersmeet.lab.rpj_long_run import EXPERIMENTS as RPJ_LONG_RUN
 from watersmeet.lab.ssbj import EXPERIMENTS as SSBJ
 from watersmeet.lab.ssbj_example import EXPERIMENTS as SSBJ_EXAMPLE
 from watersmeet.lab.ssbj_theorems import EXPERIMENTS as SSBJ_THEOREMS
 from watersmeet.lab.ssbj_validation import EXPERIMENTS as SSBJ_VALIDATION
+from watersmeet.lab.window_choice import EXPERIMENTS as WINDOW_CHOICE
 from watersmeet.lab.window_output import EXPERIMENTS as WINDOW_OUTPUT
 from watersmeet.lab.window_splits import EXPERIMENTS as WINDOW_SPLITS
 from watersmeet.lab.windows import EXPERIMENTS as WINDOWS
@@ -27,8 +31,8 @@ PAPERS: dict[str, str] = {
 }
 
 ALL = (
-    RPJ_EXAMPLES, RPJ, DRIVERS, WINDOWS, WINDOW_OUTPUT, WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ_THEOREMS,
-    SSBJ, SSBJ_VALIDATION,
+    RPJ_EXAMPLES, RPJ, RPJ_LONG_RUN, DRIVERS, DRIVER_MEMORY, DRIVER_LARGEST, WINDOWS, WINDOW_CHOICE, WINDOW_OUTPUT,
+    WINDOW_SPLITS, PUNCTUATIONS, SSBJ_EXAMPLE, SSBJ_THEOREMS, SSBJ, SSBJ_VALIDATION,
 )  # fmt: skip
 EXPERIMENTS: dict[str, Experiment] = {experiment.id: experiment for group in ALL for experiment in group}
 

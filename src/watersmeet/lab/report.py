@@ -78,10 +78,11 @@ def _page(done: dict[str, Result], folder: Path) -> str:
 def _overview(done: dict[str, Result]) -> str:
     rows = "".join(
         f"<tr><td><a href='#{id_}'>{id_}</a></td><td>{escape(result.experiment.title)}</td>"
-        f"<td>{result.verdict.outcome}</td><td>{escape(result.verdict.figure)}</td></tr>"
+        f"<td>{result.verdict.outcome}</td><td>{escape(result.verdict.figure)}</td><td>{result.scale}</td></tr>"
         for id_, result in done.items()
     )
-    return f"<nav><table><tr><th>experiment</th><th>what</th><th>verdict</th><th>figure</th></tr>{rows}</table></nav>"
+    head = "".join(f"<th>{name}</th>" for name in ("experiment", "what", "verdict", "figure", "scale"))
+    return f"<nav><table><tr>{head}</tr>{rows}</table></nav>"
 
 
 def _section(result: Result, folder: Path) -> str:
@@ -124,12 +125,12 @@ def _markdown(done: dict[str, Result], folder: Path) -> str:
         "",
         "The figure is the number that decides, with what the paper prints for it.",
         "",
-        "| experiment | what | verdict | figure |",
-        "|---|---|---|---|",
+        "| experiment | what | verdict | figure | scale |",
+        "|---|---|---|---|---|",
     ]
     lines += [
         f"| [{id_}](#{_anchor(result.experiment)}) | {result.experiment.title} | {result.verdict.outcome} | "
-        f"{_cell(result.verdict.figure)} |"
+        f"{_cell(result.verdict.figure)} | {result.scale} |"
         for id_, result in done.items()
     ]
     for group, citation in PAPERS.items():

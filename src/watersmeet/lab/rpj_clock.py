@@ -3,11 +3,12 @@
     rows that have arrived by now -> one batch -> the clock moves by what the batch cost
     both inputs silent for 25 ms  -> tasks of the reactive stage until a row comes; a task that was started is finished,
                                      a dd-task with all its merging passes, HMJ's stage with all its buckets
-    all rows processed            -> clean-up, results noted page by page
+    all rows processed            -> clean-up, results noted page by page; where nobody looks at it, it is left out, and
+                                     how many results there are in all is counted from the keys
 
 Costs are those of section 5.3: a scan of x runs and y pages takes x c_ran + (y - x) c_seq, a merge c_ran for every page
 read and written. XJoin pays for its scan of the largest bucket also where nothing new is in it. A flush writes a run
-per bucket. An arriving row touches a fifth of the opposite bucket in memory.
+per bucket. An arriving row touches a fifth of the opposite bucket in memory, of the paper's size.
 Pages are counted from rows: at a fraction of the paper's size the operator's pages, which cannot shrink as far, are
 mostly empty, and counting those would make the many small runs of an optimal flush dearer than they are in the paper.
 """
@@ -93,6 +94,7 @@ class Curve:
     cost: list[float] = field(default_factory=lambda: [0.0])
     flat_cost: list[float] = field(default_factory=lambda: [0.0])
     transmitted: int = 0  # index of the last point before the clean-up
+    whole: int = 0  # results in all
 
     def add(self, seconds: float, results: int, cost: float, flat_cost: float) -> None:
         """One more point."""
@@ -104,7 +106,7 @@ class Curve:
     @property
     def share_before_clean_up(self) -> float:
         """The share of all results that had come when the last row was processed."""
-        return self.results[self.transmitted] / max(1, self.results[-1])
+        return self.results[self.transmitted] / max(1, self.whole)
 
     def sampled(self, points: int = 60) -> Ints:
         """Indices of points evenly spread over time, with the ends of the transmission and of the join."""
@@ -157,14 +159,14 @@ class Simulation:
         operator = build(plan, MemorySpace())
         assert isinstance(operator, BudgetedJoin)
         self.operator = operator
-        keys = arrivals.column("key").to_numpy()
+        self.keys = arrivals.column("key").to_numpy()
         self.times = arrivals.column("time").to_numpy()
         self.inputs = arrivals.column("input").to_numpy()
-        self.rows = pa.table({"_hash": spread(keys), "_k0": keys})
+        self.rows = pa.table({"_hash": spread(self.keys), "_k0": self.keys})
         self.now, self.work, self.flat_work, self.number = 0.0, 0.0, 0.0, 0
         self.curve = Curve()
 
-    def run(self, progress: Progress, silences: pa.Table | None = None) -> Curve:
+    def run(self, progress: Progress, silences: pa.Table | None = None, *, clean_up: bool = True) -> Curve:
         """All arrivals, with tasks in the silences, then the clean-up."""
         begins, ends = ([], []) if silences is None else (silences[name].to_pylist() for name in ("begin", "end"))
         silence, place, count = 0, 0, len(self.times)
@@ -183,13 +185,23 @@ class Simulation:
                 self._reactive_stage(float(ends[silence]))
                 self.now = max(self.now, float(ends[silence]))
             progress(place, count)
-        self._clean_up()
+        self.curve.transmitted = len(self.curve.seconds) - 1
+        self.curve.whole = self._whole()
+        if clean_up:
+            self._clean_up()
         return self.curve
+
+    def _whole(self) -> int:
+        """Pairs of equal keys."""
+        counts = [np.bincount(self.keys[self.inputs == index], minlength=self.keys.max() + 1) for index in (0, 1)]
+        return int((counts[0] * counts[1]).sum())
 
     def _batch(self, place: int, stop: int) -> None:
         rows, inputs = self.rows.slice(place, stop - place), self.inputs[place:stop]
         tables = {name: rows.filter(pa.array(inputs == index)) for index, name in enumerate(NAMES)}
-        held = [store.bucket_rows.sum() / PARTITIONS / SUB_PARTITIONS for store in self.operator.sides]
+        # A row of ours touches as many rows as one of the paper's does: there are fewer of ours in memory.
+        share = PARTITIONS * SUB_PARTITIONS * self.size.fraction
+        held = [store.bucket_rows.sum() / share for store in self.operator.sides]
         touched = sum(tables[name].num_rows * (held[1 - index] + 1) for index, name in enumerate(NAMES))
         self._advance(Batch(self.number, int(self.now), tables), touched * C_ROW)
 
@@ -249,7 +261,6 @@ class Simulation:
         return DiskWork(pages, pages if seeks is None else seeks * self.size.fraction)
 
     def _clean_up(self) -> None:
-        self.curve.transmitted = len(self.curve.seconds) - 1
         tasks, units = self.operator.tasks, self.operator.units
         start, pages, results = self.now, tasks.pages, self.curve.results[-1]
         stored = sum(units.extent(side, bucket)[1] for side in (0, 1) for bucket in range(PARTITIONS))

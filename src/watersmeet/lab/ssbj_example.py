@@ -41,7 +41,10 @@ def cached_rows(part: int, folder: str) -> float:
     table = _rows(MASTER, [keys[i] for i in np.random.default_rng(0).permutation(len(keys))])
     about = Description("in-process", ["k"], ["filling"], encode_schema(MASTER.schema), 1, "in-process")
     write_version(folder, about, [table], chunk_rows=-(-len(keys) // CHUNKS), layout="arrival")
-    output = (OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),)
+    output = (
+        OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),
+        OutputColumn(pa.field("filling", pa.binary()), "master", "_p0"),
+    )
     tuning = {
         "path": folder, "memory": 1 << 40, "max_delay": CHUNKS, "idle_chunks": 0, "bare_inequality": True,
     }  # fmt: skip

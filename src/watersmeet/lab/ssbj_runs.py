@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from time import process_time
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +45,11 @@ WIDTHS: dict[Kind, tuple[int, int]] = {
 SEEK, READ_BYTE, HIT, WAIT = 5e-3, 1e-8, 3e-7, 6e-7  # seconds
 SIZES: dict[Scale, tuple[int, int, int]] = {  # master rows, chunks, cycles
     "tiny": (2000, 20, 3),
-    "small": (120_000, 150, 4),
-    "paper": (20_000_000, 200, 4),
+    "small": (60_000, 150, 3),
+    "paper": (20_000_000, 200, 3),
 }
+# Figures of many tables or settings take a tenth of the paper's rows: at full size a point takes minutes.
+TENTH: dict[Scale, float] = {"tiny": 1.0, "small": 1.0, "paper": 0.1}
 TPCH_SCALE: dict[Scale, str] = {"tiny": "0.01", "small": "0.2", "paper": "10"}  # 150,000 customers per unit
 # Stream rows per cycle are the master rows over these, as far as the memory stays below `MOST` of |R|.
 RATE_DIVISORS = (300, 100, 30, 10, 4, 1.5, 0.6, 0.25, 0.1, 0.04)
@@ -172,9 +174,12 @@ def last_cycle(
     skew: float = 1.0,
     switching_factor: float = 1.0,
     bare: bool = False,
+    narrow: bool = False,
 ) -> Cycle:
-    """Run some cycles; what counts is the last one."""
-    output = (OutputColumn(pa.field("number", pa.int64()), "master", "_p0"),)
+    """Run some cycles; what counts is the last one. The output has whole master rows, unless it is `narrow`."""
+    output: tuple[OutputColumn, ...] = (OutputColumn(pa.field("number", pa.int64()), "master", "_p0"),)
+    if not narrow:
+        output += (OutputColumn(pa.field("filling", pa.binary()), "master", "_p1"),)
     layout: Layout = "hash" if policy == "aligned" else "arrival"
     tuning = {
         "path": _master(table, layout, scale),
@@ -214,17 +219,16 @@ def steady(
     skew: float = 1.0,
     switching_factor: float = 1.0,
     bare: bool = False,
+    narrow: bool = False,
 ) -> Steady:
     """What a run settles at, on the virtual clock."""
-    key = ("ssbj", table, policy, rate, scale, skew, switching_factor, bare)
-    make = partial(_steady, table, policy, rate, scale, skew, switching_factor, bare)
-    return Steady(**parts.part(lambda: asdict(make()), *key))
+    settings = {"skew": skew, "switching_factor": switching_factor, "bare": bare, "narrow": narrow}
+    key = ("ssbj", table, policy, rate, scale, *settings.items())
+    return Steady(**parts.part(lambda: asdict(_steady(table, policy, rate, scale, **settings)), *key))
 
 
-def _steady(
-    table: Table, policy: str, rate: int, scale: Scale, skew: float, switching_factor: float, bare: bool
-) -> Steady:
-    cycle = last_cycle(table, policy, rate, scale, skew=skew, switching_factor=switching_factor, bare=bare)
+def _steady(table: Table, policy: str, rate: int, scale: Scale, **settings: Any) -> Steady:
+    cycle = last_cycle(table, policy, rate, scale, **settings)
     hit, per_step = cycle.hit_share, cycle.reads / table.chunks
     disk = per_step * (SEEK + table.nbytes / table.chunks * READ_BYTE)
     rows = rate * (hit * HIT + (1 - hit) * WAIT)
@@ -234,7 +238,7 @@ def _steady(
 def points(table: Table, policy: str, scale: Scale, **settings: float) -> list[Steady]:
     """Runs at several rates, slowest first."""
     found: list[Steady] = []
-    for divisor in RATE_DIVISORS[::2] if scale == "tiny" else RATE_DIVISORS:
+    for divisor in RATE_DIVISORS if scale == "paper" else RATE_DIVISORS[::2]:
         if not found or found[-1].memory < MOST * table.nbytes:
             rate = max(1, round(table.rows / table.chunks / divisor))
             found.append(steady(table, policy, rate, scale, **settings))

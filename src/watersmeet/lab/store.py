@@ -17,7 +17,7 @@ from watersmeet.lab.figures import draw
 VERDICTS = "verdicts.json"
 DIGITS = 6
 # Changes when runs or rules do, so that what was kept is not judged by rules that it was not made for.
-EDITION = 2
+EDITION = 3
 OUTDATED = Verdict("outdated", "Runs or rules have changed since this was run: run it again.")
 
 

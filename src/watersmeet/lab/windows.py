@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
+from watersmeet.lab import parts
 from watersmeet.lab.experiment import Check, Experiment, Findings, Numbers, Panel, Progress, Scale, Series, settings_of
 from watersmeet.lab.measuring import least_in_turns
 from watersmeet.lab.window_runs import Load, batches_of
@@ -101,9 +102,13 @@ class Trial:
 
 def cpu(trials: Mapping[str, Trial], scale: Scale) -> dict[str, float]:
     """CPU milliseconds per second of stream of each, measured in turns."""
-    works = {name: partial(trial.batches, scale) for name, trial in trials.items()}
-    least = least_in_turns(works, TURNS[scale])
-    return {name: 1000 * float(spent.sum()) / SECONDS[scale] for name, spent in least.items()}
+
+    def measure() -> dict[str, float]:
+        works = {name: partial(trial.batches, scale) for name, trial in trials.items()}
+        least = least_in_turns(works, TURNS[scale])
+        return {name: 1000 * float(spent.sum()) / SECONDS[scale] for name, spent in least.items()}
+
+    return parts.part(measure, "windows", *trials.items(), scale)
 
 
 def one_way(rate_b: float, keys: int) -> dict[str, Trial]:
@@ -227,15 +232,23 @@ def judge_fig5(numbers: Numbers) -> list[Check]:
     return checks
 
 
+AUTO = "auto"
+
+
+@cache
+def full_joins(rate: float, scale: Scale) -> dict[str, float]:
+    """CPU time of the four full joins, and of the join that chooses among them (`window_choice`)."""
+    return cpu({name: Trial(rate, 10, algorithm) for name, algorithm in {**FULL, AUTO: AUTO}.items()}, scale)
+
+
 def fig6(scale: Scale, progress: Progress) -> Findings:
     """CPU time of the four full joins."""
     rates = RATES[scale]
     curves: dict[str, list[float]] = {name: [] for name in FULL}
     for place, rate in enumerate(rates):
         progress(place, len(rates))
-        trials = {name: Trial(rate, 10, algorithm) for name, algorithm in FULL.items()}
-        for name, value in cpu(trials, scale).items():
-            curves[name].append(value)
+        for name in FULL:
+            curves[name].append(full_joins(rate, scale)[name])
     panel = Panel(
         "", "rate of B (rows/s)", "CPU ms per second of stream", {n: Series(rates, c) for n, c in curves.items()}
     )
