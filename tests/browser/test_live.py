@@ -162,7 +162,7 @@ def test_the_join_is_drawn(played: Played, page: Page) -> None:
 
 def test_a_decision_shows_the_numbers_it_was_made_from(played: Played, page: Page) -> None:
     page.goto(f"{played.url}#view=decisions")
-    expect(page.locator("svg.timeline .bin").first).to_be_visible(timeout=SOON)
+    expect(page.locator(".timeline .bin").first).to_be_visible(timeout=SOON)
     page.get_by_role("button", name="flush", exact=True).click()
     first = page.locator(".decisions details").first
     expect(first).to_contain_text("moved to disk")

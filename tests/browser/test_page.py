@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import LAPTOP, PHONE, save_picture
 from tests.troubled_joins import fan_out, healthy, hot_key, late_rows, rows_of, run_join, silent_input, small_budget
+from watersmeet.pipeline.failures import record_failure
+from watersmeet.state.directory import StateDir
 from watersmeet.testing.arrivals import make_plan
 from watersmeet.view.board import Board
 from watersmeet.view.report import write_report
@@ -167,6 +170,112 @@ def test_the_saved_page_shows_the_same(page: Page, tmp_path: Path) -> None:
     expect(page.get_by_text("A saved page cannot ask the join.")).to_be_visible()
 
 
+def again(page: Page) -> None:
+    """Let the page get the newest numbers and show them."""
+    with page.expect_response("**/api/joins/*"):
+        page.evaluate("[1, 2].forEach(() => document.getElementById('pause').click())")
+    page.wait_for_timeout(100)
+
+
+def test_the_keyboard_reaches_a_moment_and_the_content(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([small_budget(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        page.get_by_label("Click a moment in a curve, or move to it").focus()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(".moment strong")).to_have_text("Batch 18")
+        assert "batch=18" in page.url
+        page.keyboard.press("End")
+        expect(page.locator(".moment")).to_have_count(0)
+        page.goto(f"{server.url}#view=decisions&batch=3")
+        expect(page.locator(".decided h3")).to_have_count(1)
+        skip = page.get_by_role("link", name="Skip to content")
+        skip.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        assert page.url.endswith("#view=decisions&batch=3"), "the view is not lost"
+
+
+def test_what_is_read_stays_when_the_numbers_change(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport=PHONE)  # type: ignore[arg-type]
+    page = context.new_page()
+    with PageServer(Board.of([hot_key(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        page.locator(".trouble a").first.focus()
+        page.evaluate("document.querySelector('.scroll').scrollLeft = 40")
+        again(page)
+        assert page.evaluate("document.activeElement.closest('.trouble') !== null")
+        assert page.evaluate("document.querySelector('.scroll').scrollLeft") == 40
+        assert page.evaluate(CUT) == [], "figures and names are whole on a phone"
+        last = page.get_by_role("link", name="Keys and rows").bounding_box()
+        assert last is not None
+        assert last["x"] + last["width"] <= PHONE["width"], "all views can be seen"
+    context.close()
+
+
+def test_a_failure_stands_on_the_axis_although_no_batch_came_after_it(page: Page, tmp_path: Path) -> None:
+    folder = small_budget(tmp_path / "orders")
+    record_failure(StateDir(folder), "progressive_join: expected this, found that.")
+    with PageServer(Board.of([folder])) as server:
+        page.goto(server.url)
+        expect(page.locator(".lane canvas")).to_have_count(5)
+        assert page.evaluate(REDDISH) > 20, "a line from top to bottom in the first lane"
+        assert "1 failure" in (page.locator(".lane-body").last.get_attribute("aria-label") or "")
+        page.goto(f"{server.url}#view=decisions")
+        expect(page.locator(".bars line.failure").first).to_be_attached()
+
+
+def test_the_decisions_in_view_can_be_shared(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([small_budget(tmp_path / "orders")])) as server:
+        page.goto(f"{server.url}#view=decisions")
+        page.locator(".bin").nth(4).click()
+        expect(page.locator(".decided h3")).to_have_text(["Batch 4" + page.locator(".decided h3 .where").inner_text()])
+        assert "batch=4&kind=flush" in page.url
+        page.reload()
+        expect(page.locator(".decided h3")).to_have_count(1)
+        page.get_by_role("button", name="Show all").click()
+        expect(page.locator(".decided h3")).not_to_have_count(1)
+        again(page)
+        expect(page.locator(".decided h3")).not_to_have_count(1)
+        page.go_back()
+        expect(page.locator(".decided h3")).to_have_count(1)
+
+
+def test_a_key_of_several_columns_has_a_field_for_each(page: Page, tmp_path: Path) -> None:
+    plan = make_plan("symmetric", keys=(pa.string(), pa.binary()))
+    folder = run_join(tmp_path / "join", plan, [{"left": [("a, b", b"\xff\x00", 1, "x")]}])
+    with PageServer(Board.of([folder])) as server:
+        page.goto(f"{server.url}#view=keys")
+        page.get_by_label("_k0", exact=True).fill("a, b")
+        page.get_by_label("_k1", exact=True).fill("0xff00")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_contain_text("1 row held for the key a, b, 0xff00")
+        page.reload()
+        expect(page.locator(".answer")).to_contain_text("1 row held for the key a, b, 0xff00")
+        page.get_by_label("_k0", exact=True).fill("")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_contain_text("Nothing is held for the key")
+
+
+def test_an_address_that_names_nothing_shows_the_overview(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
+        page.goto(f"{server.url}#view=constructor&join=__proto__&batch=77&key=%&kind=%ff")
+        expect(page.locator(".moment")).to_contain_text("Batch 77 is not among the batches shown")
+        expect(page.locator(".tile").first).to_be_visible()
+
+
+def test_times_of_rows_are_those_of_the_join_wherever_the_browser_is(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport=LAPTOP, timezone_id="Asia/Tokyo")  # type: ignore[arg-type]
+    page = context.new_page()
+    with PageServer(Board.of([late_rows(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        clock = page.get_by_role("region", name="Inputs").locator("td", has_text="UTC").first.inner_text()
+        page.goto(f"{server.url}#view=keys&key=7")
+        expect(page.locator(".answer")).to_contain_text(f"(now {clock})")
+        expect(page.locator(".answer")).to_contain_text(f"its clock is at {clock}")
+        expect(page.locator("#foot")).to_contain_text("Asia/Tokyo")
+    context.close()
+
+
 # A script that did not come with the page.
 INJECTED = """() => {
   const script = document.createElement("script");
@@ -198,6 +307,20 @@ CONTRAST = """() => {
     if (ratio < (large ? 3 : 4.5)) bad.push(`${node.tagName} ${ratio.toFixed(2)}: ${own[0].textContent.trim()}`);
   }
   return bad;
+}"""
+# Facts of the tiles that are cut off, and figures that are broken into two lines.
+CUT = """() => [...document.querySelectorAll(".facts span, .facts b")].filter((node) =>
+  node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).overflow !== "visible"
+  || (node.tagName === "B" && node.getBoundingClientRect().height > 30)).map((node) => node.textContent)"""
+# Pixels of the first lane in the colour of what is bad.
+REDDISH = """() => {
+  const canvas = document.querySelector(".lane canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] > 150 && data[at + 1] < 90 && data[at + 2] < 90 && data[at + 3] > 100) found += 1;
+  }
+  return found;
 }"""
 # Controls and pictures without a name.
 NAMELESS = """() => {

@@ -8,13 +8,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from functools import partial
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError, extra
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.explaining import places_of
+from watersmeet.spark.failure import error
 from watersmeet.state.directory import CONTROL
 from watersmeet.view.board import Board, ShownJoin, short_name
 
@@ -37,9 +37,9 @@ def ui(
 ) -> PageServer:
     """Show a join in the browser: how it flows, what it holds, what it decides and what is wrong with it.
 
-    The page reads the state directory and, of a query, how long its newest micro-batch took. It lives until `stop` or
-    the end of the `with` block; in a notebook the value shows itself as a frame. It needs `pip install
-    'watersmeet[ui]'`.
+    The page reads the state directory and, of a query, how long its newest micro-batch took and why it failed. It
+    lives until `stop` or the end of the `with` block; in a notebook the value shows itself as a frame. It needs
+    `pip install 'watersmeet[ui]'`.
 
     Args:
         query_or_state_dir: A running query, whose joins are found by its sources or its plan, a state directory, or a
@@ -91,20 +91,38 @@ def _joins(given: Any) -> Iterator[ShownJoin]:
             yield from _joins(one)
     elif getattr_static(given, "lastProgress", None) is not None:  # a Column would make up an attribute
         for place in _state_dirs(given):
-            yield ShownJoin(place, short_name(place), live=partial(_live, given))
+            yield ShownJoin(place, short_name(place), live=_Live(given))
     else:
         place = checked_path(WHO, PLACE, given)
         yield ShownJoin(place, short_name(place))
 
 
-def _live(query: Any) -> dict[str, Any]:
-    """What the query knows beside the state: whether it runs, and how long its newest micro-batch took."""
-    try:
-        phase, progress = "reading" if query.isActive else "stopped", query.lastProgress
-    except Exception:  # the session has ended, in one of the many ways in which Spark and Connect say so
-        return {"phase": "stopped"}
-    took = progress["durationMs"] if progress is not None else {}
-    return {"phase": phase, "batch_seconds": took["triggerExecution"] / 1e3 if "addBatch" in took else None}
+class _Live:
+    """What the query knows beside the state: whether it runs, how long its newest micro-batch took, why it failed."""
+
+    def __init__(self, query: Any) -> None:
+        self.query = query
+        self.failures: list[dict[str, Any]] = []
+
+    def __call__(self) -> dict[str, Any]:
+        query = self.query
+        try:
+            phase, progress = "reading" if query.isActive else "stopped", query.lastProgress
+            if phase == "stopped" and not self.failures and (failure := query.exception()) is not None:
+                self.failures = [{"time": int(time.time() * 1e6), "message": _told(failure)}]
+        except Exception:  # the session has ended, in one of the many ways in which Spark and Connect say so
+            return {"phase": "stopped", "failures": self.failures}
+        took = progress["durationMs"] if progress is not None else {}
+        batch = took["triggerExecution"] / 1e3 if "addBatch" in took else None
+        return {"phase": phase, "batch_seconds": batch, "failures": self.failures}
+
+
+def _told(failure: BaseException) -> str:
+    """The failure of a query: the error of its join, or what Spark says first."""
+    from watersmeet.pipeline.build import first_lines  # whoever has no pipeline need not load them
+
+    found = error(failure)
+    return str(found) if found is not None else first_lines(failure)
 
 
 def _state_dirs(query: Any) -> list[str]:

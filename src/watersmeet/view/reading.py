@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from watersmeet.chooser.decide import Choice
-from watersmeet.chooser.story import recorded_story
+from watersmeet.chooser.story import Story, recorded_story
+from watersmeet.engine.held_rows import clock_is_local, key_columns
 from watersmeet.errors import StateDirError, StateError
 from watersmeet.pipeline.failures import recorded_failures
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.names import recorded_names
 from watersmeet.pipeline.report import find_state
 from watersmeet.plan.metrics import METRICS
-from watersmeet.state.description import recorded_inputs
+from watersmeet.state.description import Description, recorded_inputs
 from watersmeet.state.identity import require_join
 
 BATCHES = 5_000  # the newest ones are read; a page shows no more
@@ -54,7 +55,7 @@ class JoinReader(History):
         self.names = recorded_names(directory)
         self.complete: list[BatchRecord] = []  # batches that all partitions have committed, oldest first
         self.partitions: dict[int, PartitionTotals] = {}
-        self.decisions: deque[Decision] = deque(maxlen=DECISIONS)
+        self.decisions: list[Decision] = []  # oldest first
         self.counted: Counter[str] = Counter()  # counters over all batches read
         self.newest_rows: dict[str, int] = {}  # when each input last had rows
         self.restarts: list[BatchRecord] = []  # the first batches of later runs
@@ -83,7 +84,7 @@ class JoinReader(History):
     def _completed(self, record: BatchRecord) -> None:
         before = self.complete[-1] if self.complete else None
         if before is None or (before.run and record.run and record.run != before.run):
-            for known in ("tuning", "choices"):  # a restart may have others
+            for known in ("description", "story"):  # a restart may have others
                 self.__dict__.pop(known, None)
             self.restarts += [] if before is None else [record]
         self.complete.append(record)
@@ -96,6 +97,8 @@ class JoinReader(History):
         news = super().refresh()
         if begins or not news:  # a run that has failed brings no news
             self.failures = recorded_failures(self.directory)
+        self.decisions.sort(key=lambda one: (one.batch, one.partition))  # partitions are read one after the other
+        del self.decisions[:-DECISIONS]
         for record in self.complete[: -(self.most or BATCHES)]:
             self.batches.pop(record.batch, None)
         self.complete = self.complete[-(self.most or BATCHES) :]
@@ -117,21 +120,38 @@ class JoinReader(History):
         return list(self.record["identity"]["inputs"])
 
     @cached_property
-    def tuning(self) -> dict[str, Any]:
-        """The options that may change at a restart, as the join was last built with them; empty if nobody knows."""
+    def description(self) -> Description | None:
+        """The join and its columns as it was last built; None if nobody knows."""
         try:
-            return recorded_inputs(self.directory).plan.tuning
+            return recorded_inputs(self.directory)
         except (StateError, StateDirError):  # an older state has no such record
-            return {}
+            return None
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
-        """What was chosen when the join was last built, and why; empty if nobody knows."""
+    def story(self) -> Story | None:
+        """What was known of the join when it was last built, and what was chosen; None if nobody knows."""
         try:
-            story = recorded_story(self.directory)
+            return recorded_story(self.directory)
         except StateError:
-            return ()
-        return () if story is None else story.reasons
+            return None
+
+    @property
+    def tuning(self) -> Mapping[str, Any]:
+        """The options that may change at a restart, as the join was last built with them."""
+        return {} if self.description is None else self.description.plan.tuning
+
+    @property
+    def key_columns(self) -> list[tuple[str, str]]:
+        """The columns of a key with their types, those of Spark where it is known."""
+        if self.description is None:
+            return []
+        types = {column.name: column.stored for column in next(iter(self.description.columns.values()))}
+        plain = {name: kind.strip('"') for name, kind in types.items() if kind.startswith('"')}  # others are structures
+        return [(name, plain.get(name, str(kind))) for name, kind in key_columns(self.description)]
+
+    def is_local(self, name: str) -> bool:
+        """Whether the times of an input have no zone."""
+        return self.description is not None and clock_is_local(self.description, name)
 
     @property
     def budget(self) -> int | None:

@@ -19,6 +19,15 @@ def number(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.2g}" if abs(value) >= 1e-3 else f"{value:.1e}"
 
 
+def plural(count: float, what: str) -> str:
+    """An amount of something.
+
+    >>> plural(1, "row"), plural(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """A share for people.
 
@@ -48,11 +57,11 @@ def seconds(amount: float) -> str:
 
 def _flush(event: Event) -> str:
     if "bucket" in event:
-        text = f"{number(event['rows'])} rows of {event['input']}, bucket {event['bucket']}, moved to disk"
+        text = f"{plural(event['rows'], 'row')} of {event['input']}, bucket {event['bucket']}, moved to disk"
         if event.get("probability") is not None:
             text += f": the other input's next row falls there with probability {number(event['probability'])}"
         return text
-    return f"{number(event['rows'])} rows in {number(event.get('buckets', 1))} buckets moved to disk"
+    return f"{plural(event['rows'], 'row')} in {plural(event.get('buckets', 1), 'bucket')} moved to disk"
 
 
 def _task(event: Event) -> str:
@@ -60,15 +69,15 @@ def _task(event: Event) -> str:
     if event["kind"] == "md_task":
         how = f"of {event['input']} in memory joined with the other input's on disk"
     return (
-        f"Bucket {event['bucket']} {how}: {number(event['results'])} results, "
-        f"{number(event['expected'])} expected, {number(event['pages'])} pages"
+        f"Bucket {event['bucket']} {how}: {plural(event['results'], 'result')}, "
+        f"{number(event['expected'])} expected, {plural(event['pages'], 'page')}"
     )
 
 
 def _driver(event: Event) -> str:
     return (
-        f"{event['input']} drove: its {number(event['rows'])} rows probed "
-        f"{', then '.join(map(str, event['probe_order']))}; {number(event['results'])} results"
+        f"{event['input']} drove: its {plural(event['rows'], 'row')} probed "
+        f"{', then '.join(map(str, event['probe_order']))}; {plural(event['results'], 'result')}"
     )
 
 
@@ -90,28 +99,32 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "choice": lambda e: f"{str(e['what']).replace('_', ' ').capitalize()}: {e['value']}, because {e['why']}",
     "hot_key": lambda e: (
         f"Key {e['key']} makes {percent(e['share'])} of the work: its rows of {e['input']} go round to "
-        f"{number(e['partitions'])} partitions"
+        f"{plural(e['partitions'], 'partition')}"
     ),
     "cooled_key": lambda e: f"Key {e['key']} has cooled down: new rows of {e['input']} go to one partition again",
-    "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {number(e['rows_spilled_again'])} rows stay on disk",
+    "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {plural(e['rows_spilled_again'], 'row')} kept on disk",
     "shed": lambda e: (
-        f"Rows shed, {e['strategy']}: the join serves {number(e['service_rate'])} rows per second; about "
-        f"{number(round(e['expected_results_lost']))} results are lost"
+        f"Rows shed ({str(e['strategy']).replace('_', ' ')}): {number(round(sum(e['rates'])))} a second came, the join "
+        f"serves {number(e['service_rate'])}; about {plural(round(e['expected_results_lost']), 'result')} lost"
     ),
     "shrink": lambda e: (
-        f"The window of {e['input']} shortened by {number(e['rows'])} rows: it had {number(e['bytes'])} bytes, and "
+        f"The window of {e['input']} shortened by {plural(e['rows'], 'row')}: it had {number(e['bytes'])} bytes, and "
         f"{number(e['budget'])} fit"
     ),
-    "index": lambda e: f"A run of {number(e['rows'])} rows of {e['input']} sorted, after scans had cost as much",
-    "fan_out": lambda e: f"Key {e['key']} has {number(e['combinations'])} combinations",
-    "purge": lambda e: f"{number(e['rows'])} rows of {e['input']} purged by {number(e['promises'])} promises",
-    "violation": lambda e: f"{number(e['rows'])} rows of {e['input']} broke the promise '{e['reason']}' ({e['mode']})",
-    "quota_lifted": lambda e: f"Memory was full: {number(e['rows'])} rows that waited were processed",
-    "admit": lambda e: f"{number(e['keys'])} keys with {number(e['rows'])} master rows taken into the cache",
-    "evict": lambda e: f"{number(e['keys'])} keys dropped from the cache: not asked for in {number(e['stay'])} cycles",
-    "overload": lambda e: f"Memory full: {number(e['rows'])} rows waited, {number(e['rows_that_fit'])} fit",
+    "index": lambda e: f"A run of {plural(e['rows'], 'row')} of {e['input']} sorted, after scans had cost as much",
+    "fan_out": lambda e: f"Key {e['key']} has {plural(e['combinations'], 'combination')}",
+    "purge": lambda e: f"{plural(e['rows'], 'row')} of {e['input']} purged by {plural(e['promises'], 'promise')}",
+    "violation": lambda e: (
+        f"{plural(e['rows'], 'row')} of {e['input']} broke the promise '{e['reason']}' ({e['mode']})"
+    ),
+    "quota_lifted": lambda e: f"Memory was full: {plural(e['rows'], 'waiting row')} processed",
+    "admit": lambda e: f"{plural(e['keys'], 'key')} with {plural(e['rows'], 'master row')} taken into the cache",
+    "evict": lambda e: (
+        f"{plural(e['keys'], 'key')} dropped from the cache: not asked for in {number(e['stay'])} cycles"
+    ),
+    "overload": lambda e: f"Memory full: {plural(e['rows'], 'row')} waited, {number(e['rows_that_fit'])} fit",
     "refresh": lambda e: (
-        f"Version {e['version']} of the master table is being warmed up with {number(e['keys_to_warm'])} keys"
+        f"Version {e['version']} of the master table is being warmed up with {plural(e['keys_to_warm'], 'key')}"
     ),
     "swap": lambda e: f"Version {e['version']} of the master table took over from version {e['before']}",
 }

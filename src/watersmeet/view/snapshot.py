@@ -16,9 +16,13 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
+from watersmeet.chooser.bounds import bounds
+from watersmeet.chooser.decide import listed
+from watersmeet.engine.why import shown_time
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.pipeline.history import BatchRecord
 from watersmeet.plan.metrics import FAMILIES
+from watersmeet.plan.quantities import format_duration
 from watersmeet.state.history import held_runs
 from watersmeet.state.manifest import Manifest
 from watersmeet.view.reading import JoinReader
@@ -37,7 +41,7 @@ _DELAYS = ("delay_p50", "delay_p95", "delay_p99", "delay_max")
 
 class Snapshot:
     """The document of one join at one moment. `live` is what only the process that runs it knows: the run's phase,
-    how long its newest micro-batch took with all that Spark does, and the backlog of each input."""
+    how long its newest micro-batch took with all that Spark does, the backlog of each input, why it failed."""
 
     def __init__(self, join: JoinReader, *, now: int | None = None, live: Mapping[str, Any] | None = None) -> None:
         self.join = join
@@ -47,6 +51,7 @@ class Snapshot:
         self.recent = self.batches[-RECENT:]
         self.newest = self.batches[-1] if self.batches else BatchRecord(-1)
         self.family = _FAMILY.get(join.record["identity"]["operator"], "progressive")
+        self.failures = [*join.failures, *self.live.get("failures", ())]
         self.status = self._status()
         # While it runs, silence counts up to now; afterwards up to its last batch.
         self.until = self.now if self.status == "running" else self.newest.time
@@ -64,11 +69,12 @@ class Snapshot:
             "place": join.directory.uri,
             "partitions": join.record["partitions"],
             "options": {**identity["options"], **join.tuning},
-            "choices": [asdict(choice) for choice in join.choices],
+            "choices": [] if join.story is None else [asdict(choice) for choice in join.story.reasons],
+            "key_columns": [{"name": name, "type": kind} for name, kind in join.key_columns],
             "status": self.status,
             "phase": self.live.get("phase"),
             "now": self.now,
-            "first_batch": self.batches[0].batch if self.batches else None,
+            "counted_from": join.first,  # totals are of the batches from this one on
             "newest_batch": self.newest.batch if self.batches else None,
             "newest_time": self.newest.time,
             "began": self.batches[0].time if self.batches else None,
@@ -83,7 +89,7 @@ class Snapshot:
             "keys": keys,
             "troubles": troubles(self._facts(inputs, keys)),
             "restarts": self._restarts(),
-            "failures": join.failures,
+            "failures": self.failures,
             "series": self._series(self.batches[bisect_right(self.batches, after, key=lambda one: one.batch) :]),
             "decisions": self._decisions(after),
         }
@@ -93,6 +99,8 @@ class Snapshot:
             return "finished"
         if self.live.get("phase"):
             return "stopped" if self.live["phase"] in ("done", "stopped", "failed") else "running"
+        if self.failures and self.failures[-1]["time"] > self.newest.time:
+            return "stopped"
         return "running" if self.batches and self.now - self.newest.time < QUIET_SECONDS * 1e6 else "quiet"
 
     def _rate(self, amount: Callable[[BatchRecord], int], total: int) -> float:
@@ -133,7 +141,7 @@ class Snapshot:
             "backlog": self.live.get("backlog", {}).get(shown),
             "late": join.counted[f"late.{name}"],
             "left": dict(left),
-            "clock": max(clocks, default=None),
+            "clock": shown_time(max(clocks), join.is_local(name)) if clocks else None,
             **{metric: int(gauges.get(f"{metric}.{name}", 0)) for metric in held},
         }
 
@@ -145,9 +153,8 @@ class Snapshot:
         }
         if taken:
             found |= {"median": statistics.median(taken), "p95": taken[int(0.95 * (len(taken) - 1))]}
-        waits = {name.removeprefix("delay_"): self.newest.counters.get(name) for name in _DELAYS}
-        if any(value is not None for value in waits.values()):
-            found["waits"] = waits
+        if answered := next((one for one in reversed(self.recent) if "delay_p95" in one.counters), None):
+            found["waits"] = {name.removeprefix("delay_"): answered.counters.get(name) for name in _DELAYS}
         if held := self._held_for():
             found["held"] = held
         return found
@@ -168,17 +175,9 @@ class Snapshot:
         }
 
     def _state(self) -> dict[str, Any]:
-        options, budget = self.join.record["identity"]["options"], self.join.budget
+        budget = self.join.budget
         total = self.newest.resident_bytes + self.newest.spilled_bytes
-        bound, text = "none", "Nothing bounds it"
-        if self.family == "semi_stream":
-            bound, text = "budget", "Budget for waiting rows and cache"
-        elif options.get("window") or self.family == "window":
-            bound, text = "window", "Bounded by the window"
-        elif self.family == "punctuated":
-            bound, text = "promises", "Bounded by what the inputs promise"
-        elif budget:
-            bound, text = "budget", "Memory is bounded by the budget, the disk is not"
+        bound, text = self._bound()
         growth, full_in = self._growth(total)
         return {
             "rows": self.newest.state_rows,
@@ -193,12 +192,31 @@ class Snapshot:
             "projection": None if full_in is None else f"full in {seconds(full_in)} at this rate",
         }
 
+    def _bound(self) -> tuple[str, str]:
+        """What bounds the state: in a word, and in words. A window may be open on a side, and a promise missing."""
+        window = self.join.record["identity"]["options"].get("window")
+        if self.family == "semi_stream":
+            return "budget", "Budget for waiting rows and cache"
+        if window or self.family == "punctuated":
+            story = self.join.story.named(self.join.names.sources) if self.join.story is not None else None
+            # A warning says what is without a bound, and after a colon what to do.
+            warnings = [one.warning.partition(":")[0] for one in (bounds(story, {}) if story else ()) if one.warning]
+            if warnings:
+                text = listed(warnings)
+                return "none", text[0].upper() + text[1:]
+            if window:
+                return "window", f"Bounded by the window of {_lengths(window)}"
+            return "promises", "Bounded by what the inputs promise"
+        if self.join.budget:
+            return "budget", "Memory is bounded by the budget, the disk is not"
+        return "none", "Nothing bounds it"
+
     def _growth(self, total: int) -> tuple[float, float | None]:
-        """Bytes per second over the newer half of the run, and in how many seconds the disk is full."""
+        """Bytes per second since the newer half of the batches began, and in how many seconds the disk is full."""
         half = self.batches[len(self.batches) // 2 :]
         if self.status != "running" or len(half) < 5 or not self.join.directory.is_local:
             return 0.0, None
-        span = (half[-1].time - half[0].time) / 1e6
+        span = (self.until - half[0].time) / 1e6
         growth = (total - half[0].resident_bytes - half[0].spilled_bytes) / span if span > 1 else 0.0
         if growth <= 0:
             return growth, None
@@ -376,9 +394,15 @@ class Snapshot:
 
     def _failure(self) -> str | None:
         """Why the last run ended, if nothing has been done since."""
-        last = self.join.failures[-1] if self.join.failures else None
+        last = self.failures[-1] if self.failures else None
         over = last is not None and last["time"] > self.newest.time and self.status != "finished"
         return str(last["message"]) if last is not None and over else None
+
+
+def _lengths(window: Any) -> str:
+    """The lengths of a window; of two that differ, that of the left input first."""
+    sides = list(dict.fromkeys(window)) if isinstance(window, list | tuple) else [window]
+    return " and ".join("any length" if side is None else format_duration(side) for side in sides)
 
 
 def _by_share(item: tuple[str, float]) -> float:

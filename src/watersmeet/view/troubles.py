@@ -24,6 +24,7 @@ NULL_SHARE = 0.05
 SKEW = 2.0  # the fullest partition over their mean
 SOON = 7 * 86400.0  # seconds until the disk is full
 SLOWER = 4.0  # the newest batches over the usual ones
+_GOES_ON = "Starting it again goes on where it stopped."
 
 Level = Literal["bad", "warning", "note"]
 
@@ -95,8 +96,8 @@ def _failed(facts: Facts) -> Iterator[Trouble]:
             "failed",
             "bad",
             "The last run failed",
-            facts.failure,
-            "Starting it again goes on where it stopped.",
+            facts.failure.removesuffix(_GOES_ON).rstrip(),
+            _GOES_ON,
             "overview",
         )
 

@@ -8,6 +8,7 @@ VALUES = {
     "input": "orders",
     "method": "hash",
     "strategy": "equal",
+    "rates": [300.4, 200.0],
     "mode": "drop",
     "reason": "ordered",
 }
@@ -29,3 +30,8 @@ def test_the_numbers_it_was_made_from() -> None:
     assert sentence(event) == (
         "1,200 rows of left, bucket 3, moved to disk: the other input's next row falls there with probability 0.013"
     )
+    shed = {"kind": "shed", "strategy": "inverse_rate", "rates": [300.4, 200.0], "service_rate": 300.0}
+    assert sentence({**shed, "expected_results_lost": 1.2}) == (
+        "Rows shed (inverse rate): 500 a second came, the join serves 300; about 1 result lost"
+    )
+    assert sentence({"kind": "admit", "keys": 1, "rows": 2}) == "1 key with 2 master rows taken into the cache"

@@ -169,7 +169,11 @@ class _Query:
     isActive = True  # noqa: N815
 
     def __init__(self, *descriptions: str) -> None:
-        self.lastProgress = {"sources": [{"description": text} for text in descriptions]}
+        self.lastProgress = {"sources": [{"description": text} for text in descriptions], "durationMs": {}}
+        self.failure: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.failure
 
     def explain(self) -> None:
         print("== Physical Plan ==\n", self.lastProgress)
@@ -181,3 +185,16 @@ def test_a_query_shows_its_joins(folder: Path) -> None:
         assert list(page.board.joins) == ["orders"]
     with pytest.raises(OptionError, match="Give the state directory in place of the query"):
         ui(_Query("RateStreamV2[rowsPerSecond=1]"))
+
+
+def test_a_query_that_fails_says_why(folder: Path) -> None:
+    query = _Query(f"FileStreamSource[file:{folder}/control]")
+    with ui(query) as page:
+        join = page.board.joins["orders"]
+        assert join.document()["failures"] == []
+        query.isActive, query.failure = False, RuntimeError("the disk is <full>\n\tat java.lang.Thread")
+        (failure,) = join.document()["failures"]
+        assert failure["message"] == "the disk is <full>"
+        shown = join.document()
+        assert shown["failures"] == [failure], "when it was noticed"
+        assert (shown["status"], shown["troubles"][0]["sentence"]) == ("stopped", "the disk is <full>")

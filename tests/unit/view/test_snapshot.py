@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.troubled_joins import fan_out, healthy, rows_of, run_join, small_budget
+from tests.troubled_joins import fan_out, healthy, late_rows, rows_of, run_join, small_budget, two_partitions
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.story import Side, Story, record_story
 from watersmeet.pipeline.failures import record_failure
+from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.testing.arrivals import make_plan
@@ -92,6 +95,63 @@ def test_what_was_chosen_and_why(tmp_path: Path) -> None:
     assert document(folder)["choices"] == [asdict(choice)]
 
 
+def test_what_bounds_the_state_and_what_does_not(tmp_path: Path) -> None:
+    folder = late_rows(tmp_path / "join")
+    state = document(folder)["state"]
+    assert (state["bound"], state["bound_text"]) == ("window", "Bounded by the window of 1 min")
+    assert not state["unbounded"]
+    sides = (Side("left", 8), Side("right", 8))
+    options = {"window": [None, 60_000_000], "lateness": 0, "memory": None}
+    record_story(StateDir(folder), Story("window_join", "window", "inner", "k", sides, options, 1))
+    state = document(folder)["state"]
+    assert (state["bound"], state["bound_text"]) == ("none", "Nothing bounds the rows held of orders")
+    assert state["unbounded"], "an interval that is open on a side"
+
+
+def test_a_join_that_is_silent_does_not_fill_the_disk_at_the_rate_of_before(tmp_path: Path) -> None:
+    folder = healthy(tmp_path / "join")
+    live = {"phase": "reading"}
+    now = int(time.time() * 1e6)
+    soon, later = (document(folder, live=live, now=at)["state"]["full_in"] for at in (now, now + 3_600_000_000))
+    assert later > 50 * soon
+
+
+def test_rows_waited_although_none_has_been_answered_since(tmp_path: Path) -> None:
+    reader = JoinReader(healthy(tmp_path / "join"))
+    reader.refresh()
+    reader.complete[4].counters |= {"delay_p50": 1.0, "delay_p95": 3.0}
+    assert Snapshot(reader).document()["delay"]["waits"]["p95"] == 3.0
+
+
+def test_decisions_of_all_partitions_are_in_order(tmp_path: Path) -> None:
+    options = ProgressiveOptions(memory=10_000, page_rows=64, buckets=4)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    batches = [{"left": rows_of(range(200 * n, 200 * n + 200))} for n in range(6)]
+    reader = JoinReader(run_join(tmp_path / "join", two_partitions(plan), batches))
+    reader.refresh()
+    made = [(one.batch, one.partition) for one in reader.decisions]
+    assert made == sorted(made)
+    assert {partition for _, partition in made} == {0, 1}
+
+
+def test_times_of_rows_have_their_zone(tmp_path: Path) -> None:
+    clock = document(late_rows(tmp_path / "join"))["inputs"][0]["clock"]
+    assert clock.endswith(" UTC")
+    assert str(datetime.now(UTC))[:10] <= clock
+
+
+def test_the_columns_of_a_key_are_told(tmp_path: Path) -> None:
+    assert document(healthy(tmp_path / "join"))["key_columns"] == [{"name": "_k0", "type": "int64"}]
+
+
+def test_totals_say_from_which_batch_on(tmp_path: Path) -> None:
+    folder = run_join(tmp_path / "join", make_plan("symmetric"), [{"left": rows_of([n])} for n in range(40)])
+    reader = JoinReader(folder, most=10)
+    reader.refresh()
+    assert Snapshot(reader).document()["counted_from"] == 30
+    assert document(folder)["counted_from"] == 0
+
+
 def test_restarts_and_failures_stand_on_the_time_axis(tmp_path: Path) -> None:
     plan = make_plan("symmetric")
     batches = [{"left": rows_of([n])} for n in range(6)]
@@ -101,6 +161,7 @@ def test_restarts_and_failures_stand_on_the_time_axis(tmp_path: Path) -> None:
     assert [one["batch"] for one in shown["restarts"]] == [4]
     assert [one["message"][:11] for one in shown["failures"]] == ["window_join"]
     assert shown["troubles"][0]["title"] == "The last run failed"
+    assert shown["status"] == "stopped"
     assert "expected <this>" in shown["troubles"][0]["sentence"]
 
 

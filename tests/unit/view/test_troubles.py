@@ -86,3 +86,10 @@ def test_the_worst_comes_first() -> None:
     few = (InputFacts("a", rows=10, null_keys=10),)
     found = troubles(Facts("progressive", running=True, repeats=1, partition_rows=(900, 10, 10), inputs=few))
     assert [one["level"] for one in found] == ["bad", "warning", "note"]
+
+
+def test_a_failure_is_told_once() -> None:
+    said = "pipeline p: expected the query to run, found none. Starting it again goes on where it stopped."
+    (found,) = troubles(Facts("window", running=False, failure=said))
+    assert found["sentence"] == "pipeline p: expected the query to run, found none."
+    assert found["advice"] == "Starting it again goes on where it stopped."

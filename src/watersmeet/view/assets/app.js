@@ -2,7 +2,7 @@
 // or from the page itself if it was saved.
 
 import { el } from "./dom.js";
-import { clock, duration, number } from "./format.js";
+import { clock, duration, number, plural } from "./format.js";
 import { Overview } from "./overview.js";
 import { Flow } from "./flow.js";
 import { Decisions } from "./decisions.js";
@@ -10,6 +10,7 @@ import { Keys } from "./keys.js";
 
 const VIEWS = { overview: Overview, flow: Flow, decisions: Decisions, keys: Keys };
 const TITLES = { overview: "Overview", flow: "Flow", decisions: "Decisions", keys: "Keys and rows" };
+const MOST_BATCHES = 5000, MOST_DECISIONS = 1000; // as many as the server keeps
 const find = (id) => document.getElementById(id);
 
 class App {
@@ -17,14 +18,13 @@ class App {
     const saved = find("documents");
     this.saved = saved ? JSON.parse(saved.textContent) : null;
     this.live = !this.saved;
-    this.joins = {};
+    this.joins = Object.create(null);
     this.views = {};
     this.paused = false;
     this.wanted = {};
     this.address = (change) => {
-      const next = { ...this.wanted, ...change };
-      const parts = Object.entries(next).filter(([, value]) => value !== null && value !== undefined && value !== "");
-      return `#${parts.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}`;
+      const parts = Object.entries({ ...this.wanted, ...change }).flatMap(([name, value]) => [value ?? []].flat().map((one) => `${name}=${encodeURIComponent(one)}`));
+      return `#${parts.join("&")}`;
     };
   }
 
@@ -33,14 +33,16 @@ class App {
     find("theme").addEventListener("click", () => this.theme({ auto: "light", light: "dark", dark: "auto" }[this.chosen]));
     find("pause").addEventListener("click", () => this.pause(!this.paused));
     find("pause").hidden = !this.live;
-    find("join").addEventListener("change", (event) => { location.hash = this.address({ join: event.target.value, batch: null, key: null }); });
+    find("skip").addEventListener("click", (event) => { event.preventDefault(); find("main").focus(); }); // the address is for the view
+    find("join").addEventListener("change", (event) => { location.hash = this.address({ join: event.target.value, batch: null, kind: null, key: null }); });
     window.addEventListener("hashchange", () => this.read());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.restyle());
     let waiting = 0;
     window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => this.view?.resize?.(), 100); });
     const overview = this.saved ?? await this.fetchJson("api/joins");
     this.names = overview.joins;
-    find("foot").textContent = `Watersmeet ${overview.release}${this.live ? "" : " · a saved page"}`;
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    find("foot").textContent = `Watersmeet ${overview.release}${this.live ? "" : " · a saved page"} · batches in the time of this browser${zone ? ` (${zone})` : ""}`;
     find("join").replaceChildren(...this.names.map((name) => el("option", { value: name }, name)));
     find("choice").hidden = this.names.length < 2;
     this.read();
@@ -49,13 +51,11 @@ class App {
 
   // What the address says.
   read() {
-    const said = Object.fromEntries(location.hash.slice(1).split("&").filter(Boolean).map((part) => {
-      const [name, ...rest] = part.split("=");
-      try { return [name, decodeURIComponent(rest.join("="))]; } catch { return [name, ""]; }
-    }));
+    const said = new URLSearchParams(location.hash.slice(1));
+    const [join, view, batch] = ["join", "view", "batch"].map((name) => said.get(name) ?? "");
     const before = this.wanted;
-    this.wanted = { join: this.names.includes(said.join) ? said.join : this.names[0], view: said.view in VIEWS ? said.view : "overview",
-      batch: /^\d+$/.test(said.batch ?? "") ? said.batch : null, key: said.key ?? null };
+    this.wanted = { join: this.names.includes(join) ? join : this.names[0], view: Object.hasOwn(VIEWS, view) ? view : "overview",
+      batch: /^\d+(-\d+)?$/.test(batch) ? batch : null, kind: said.getAll("kind"), key: said.has("key") ? said.getAll("key") : null };
     if (before.join !== this.wanted.join) this.views = {};
     this.name = this.wanted.join;
     find("join").value = this.name;
@@ -68,13 +68,18 @@ class App {
     this.load();
   }
 
-  keep(change) {
+  // Another address, as a step that one can go back from, or in place of this one.
+  go(change, { step = true } = {}) {
+    if (step) { location.hash = this.address(change); return; }
     history.replaceState(null, "", this.address(change));
-    Object.assign(this.wanted, change);
+    this.read();
   }
 
-  keepMoment(at) {
-    location.hash = this.address({ batch: this.join.series.batch[at] });
+  // The batches that the address names: the first and the last.
+  get range() {
+    if (this.wanted.batch === null) return null;
+    const [from, to] = this.wanted.batch.split("-").map(Number);
+    return [from, to ?? from];
   }
 
   listen() {
@@ -101,17 +106,18 @@ class App {
         const news = await this.fetchJson(`api/joins/${encodeURIComponent(name)}?after=${after}`);
         this.joins[name] = known?.series && news.series ? merged(known, news) : news;
       }
-      this.render();
+      if (name === this.name) this.render();
     } catch (error) {
       this.say("no connection", "quiet", error.message);
     } finally {
-      this.loading = null;
+      if (this.loading === name) this.loading = null;
     }
   }
 
   render() {
     const join = this.join = this.joins[this.name];
-    find("title").textContent = this.names.length > 1 ? "" : this.name;
+    find("title").textContent = this.name;
+    find("title").classList.toggle("hidden", this.names.length > 1); // the choice shows it
     const main = find("main");
     if (join.problem) this.say("problem", "bad", join.problem);
     if (!join.series || !join.series.batch.length) {
@@ -124,7 +130,7 @@ class App {
     const view = this.views[this.wanted.view] ??= new VIEWS[this.wanted.view](this);
     if (view.node.parentNode !== main) main.replaceChildren(view.node);
     this.view = view;
-    const at = this.wanted.batch === null ? -1 : join.series.batch.indexOf(Number(this.wanted.batch));
+    const at = this.range ? join.series.batch.indexOf(this.range[0]) : -1;
     view.render(join, at);
     view.resize?.();
   }
@@ -132,14 +138,17 @@ class App {
   status(join) {
     const ago = duration(Math.max(0, (join.now - join.newest_time) / 1e6));
     const kind = join.how === "inner" ? "" : `${join.how.replaceAll("_", " ")} `;
-    const text = `${kind}${join.family.replaceAll("_", "-")} join (${join.operator}), ${join.partitions} partition${join.partitions === 1 ? "" : "s"}, batch ${number(join.newest_batch)} ${
+    const text = `${kind}${join.family.replaceAll("_", "-")} join (${join.operator}), ${plural(join.partitions, "partition")}, batch ${number(join.newest_batch)} ${
       join.status === "running" ? `was ${ago} ago` : `at ${clock(join.newest_time)}`}`;
     const shown = this.paused ? "paused" : join.phase && join.status === "running" ? join.phase : join.status;
     if (!join.problem) this.say(shown, join.status, text);
   }
 
   say(state, css, text) {
-    find("status").replaceChildren(el("span", { class: `pill ${css}` }, state), " ", el("span", {}, text));
+    const pill = find("state");
+    if (pill.textContent !== state) pill.textContent = state; // this alone is read out
+    pill.className = `pill ${css}`;
+    find("situation").textContent = text;
   }
 
   pause(on) {
@@ -156,7 +165,7 @@ class App {
     if (chosen === "auto") document.documentElement.removeAttribute("data-theme");
     else document.documentElement.setAttribute("data-theme", chosen);
     find("theme").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
-    find("theme").setAttribute("aria-label", `Theme: ${{ auto: "as the system", light: "light", dark: "dark" }[chosen]}`);
+    find("theme").setAttribute("aria-label", `Theme: ${chosen}`);
     this.restyle();
   }
 
@@ -177,16 +186,16 @@ function localStorageOf(name, value) {
 // What is known and what is new; a series that begins or ends in between is filled up with zeros.
 export function merged(known, news) {
   const before = known.series.batch.length, more = news.series.batch.length;
-  const join = (old, fresh) => [...(old ?? Array(before).fill(0)), ...(fresh ?? Array(more).fill(0))];
+  const joined = (old, fresh) => [...(old ?? Array(before).fill(0)), ...(fresh ?? Array(more).fill(0))].slice(-MOST_BATCHES);
   const series = {};
   for (const [name, value] of Object.entries(news.series)) {
-    if (Array.isArray(value)) series[name] = join(known.series[name], value);
+    if (Array.isArray(value)) series[name] = joined(known.series[name], value);
     else {
       const names = new Set([...Object.keys(known.series[name]), ...Object.keys(value)]);
-      series[name] = Object.fromEntries([...names].map((inner) => [inner, join(known.series[name][inner], value[inner])]));
+      series[name] = Object.fromEntries([...names].map((inner) => [inner, joined(known.series[name][inner], value[inner])]));
     }
   }
-  return { ...news, series, decisions: [...known.decisions, ...news.decisions].slice(-1000) };
+  return { ...news, series, decisions: [...known.decisions, ...news.decisions].slice(-MOST_DECISIONS) };
 }
 
 new App().start();

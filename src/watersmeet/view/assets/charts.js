@@ -1,7 +1,7 @@
 // Lanes: one curve each, so that none hides another, over one axis of time. Drawn by uPlot.
 
 import { el } from "./dom.js";
-import { clock, number } from "./format.js";
+import { moment, plural } from "./format.js";
 
 const STREAMS = ["--a", "--b", "--c", "--d", "--e", "--f"];
 
@@ -24,8 +24,8 @@ export function rates(series, amounts) {
 
 export class Lane {
   // curves: [{ label, color, of: (series) => values, fill, stacked }], all in one unit
-  constructor({ title, unit, format, curves, height = 92, axis = false, line = null, step = true, onpick }) {
-    Object.assign(this, { title, unit, format, curves, height, axis, line, step, onpick });
+  constructor({ title, unit, format, curves, height = 92, axis = false, line = null, step = true, onpick, onhover }) {
+    Object.assign(this, { title, unit, format, curves, height, axis, line, step, onpick, onhover });
     this.plot = null;
     this.marks = { restarts: [], failures: [], moment: null };
     this.value = el("span", { class: "lane-value" });
@@ -55,11 +55,11 @@ export class Lane {
     this.level = level;
     const seconds = (list) => list.map((one) => one.time / 1e6);
     this.marks = { restarts: seconds(join.restarts), failures: seconds(join.failures), moment: at >= 0 ? times[at] : null };
-    const last = at >= 0 ? at : times.length - 1;
-    this.show(last);
+    const last = this.last = at >= 0 ? at : times.length - 1;
+    if (!this.hovered) this.show(last);
     const highest = Math.max(0, ...drawn[0].map((value) => value ?? 0));
     this.body.setAttribute("aria-label",
-      `${this.title}, ${this.unit}: ${this.curves.map((curve, k) => `${curve.label} ${this.format(values[k][last] ?? 0)}`).join(", ")}; highest ${this.format(highest)}`);
+      `${this.title}, ${this.unit}: ${this.curves.map((curve, k) => `${curve.label} ${this.format(values[k][last] ?? 0)}`).join(", ")}; highest ${this.format(highest)}${this.axis ? happened(join) : ""}`);
     if (times.length < 1) return;
     if (!this.plot) this.draw();
     else this.plot.setData(this.data);
@@ -86,7 +86,7 @@ export class Lane {
       points: { show: false },
     }));
     const axes = [
-      { show: this.axis, stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 24,
+      { show: this.axis, stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 24, space: 90,
         values: [[86400, "{YYYY}-{MM}-{DD}"], [3600, "{HH}:{mm}"], [60, "{HH}:{mm}"], [1, "{HH}:{mm}:{ss}"], [0.001, ":{ss}.{fff}"]].map(
           ([length, form]) => [length, form, null, null, null, null, null, null, 1]) },
       { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 62,
@@ -96,12 +96,17 @@ export class Lane {
     this.plot = new window.uPlot({
       width, height: this.height + (this.axis ? 24 : 0), series: [{}, ...series], axes, legend: { show: false },
       padding: [8, 22, this.axis ? 0 : 4, 0],
-      scales: { x: { range: (_u, low, high) => (high - low < 1 ? [low - 1, high + 1] : [low, high]) },
+      scales: { x: { range: (_u, low, high) => this.span = spread(low, high, Math.max(...this.marks.failures)) },
         y: { range: (_u, _low, high) => [0, nice(Math.max(high ?? 0, this.level ?? 0))] } },
       cursor: { sync: { key: "lanes" }, drag: { x: false, y: false }, y: false, points: { size: 6 } },
       hooks: {
         draw: [(u) => this.mark(u)],
-        setCursor: [(u) => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) this.show(u.cursor.idx); }],
+        setCursor: [(u) => {
+          const { idx } = u.cursor;
+          this.hovered = idx !== null && idx !== undefined && u.cursor.left >= 0;
+          this.show(this.hovered ? idx : this.last);
+          this.onhover?.(this.hovered ? idx : null);
+        }],
         ready: [(u) => u.over.addEventListener("click", () => {
           if (u.cursor.idx !== null && u.cursor.idx !== undefined) this.onpick?.(u.cursor.idx);
         })],
@@ -119,17 +124,20 @@ export class Lane {
       ctx.lineWidth = 1.5 * ratio;
       ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
     }
-    const vertical = (time, stroke, dash, label) => {
-      const x = u.valToPos(time, "x", true);
-      if (x < bbox.left || x > bbox.left + bbox.width) return;
+    const vertical = (time, stroke, dash, label, line = 1) => {
+      const x = u.valToPos(time, "x", true), right = bbox.left + bbox.width;
+      if (x < bbox.left - 1 || x > right + 1) return;
       ctx.strokeStyle = stroke; ctx.setLineDash(dash.map((part) => part * ratio)); ctx.lineWidth = 1.5 * ratio;
       ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
       if (label && this.axis) {
-        ctx.fillStyle = stroke; ctx.font = `${10 * ratio}px system-ui`; ctx.fillText(label, x + 3 * ratio, bbox.top + 10 * ratio);
+        ctx.fillStyle = stroke; ctx.font = `${10 * ratio}px system-ui`;
+        const fits = x + 3 * ratio + ctx.measureText(label).width <= right;
+        ctx.textAlign = fits ? "left" : "right";
+        ctx.fillText(label, x + (fits ? 3 : -3) * ratio, bbox.top + line * 11 * ratio);
       }
     };
     for (const time of this.marks.restarts) vertical(time, color("--quiet"), [2, 3], "restart");
-    for (const time of this.marks.failures) vertical(time, color("--bad"), [4, 2], "failure");
+    for (const time of this.marks.failures) vertical(Math.min(time, this.span[1]), color("--bad"), [4, 2], "failure", 2);
     if (this.marks.moment !== null) vertical(this.marks.moment, color("--ink"), [], null);
     ctx.restore();
   }
@@ -145,13 +153,21 @@ export class Lane {
   }
 }
 
+// What stands on the axis of time, for those who do not see it.
+function happened(join) {
+  const said = [["restart", join.restarts], ["failure", join.failures]].filter(([, list]) => list.length);
+  return said.map(([what, list]) => `; ${plural(list.length, what)}, the last at ${moment(list.at(-1).time)}`).join("");
+}
+
+// The axis of time. One moment is no length; a run that has failed has done so after its last batch, or long after it.
+function spread(low, high, failed) {
+  if (high - low < 1) [low, high] = [low - 1, high + 1];
+  return [low, Math.max(high, Math.min(failed, high + (high - low) / 20))];
+}
+
 // The next round number, so that an axis ends with one.
 function nice(value) {
   if (!(value > 0)) return 1;
   const size = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 5, 8, 10].map((step) => step * size).find((step) => step >= value) ?? value;
-}
-
-export function when(series, at) {
-  return `batch ${number(series.batch[at])}, ${clock(series.time[at])}`;
 }

@@ -23,6 +23,26 @@ export function svg(tag, attributes, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
+// Give a node other children. Those that are there are made alike, not thrown away: whoever has one in focus, has scrolled
+// it or has marked its text keeps that when the numbers change.
+export function refill(parent, ...children) {
+  const now = [...parent.childNodes];
+  const wanted = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(child)));
+  wanted.forEach((child, at) => (at < now.length ? liken(now[at], child) : parent.append(child)));
+  now.slice(wanted.length).forEach((child) => child.remove());
+}
+
+function liken(node, wanted) {
+  if (node.nodeName !== wanted.nodeName) { node.replaceWith(wanted); return; }
+  if (!(node instanceof Element)) { if (node.data !== wanted.data) node.data = wanted.data; return; }
+  for (const { name } of [...node.attributes]) if (!wanted.hasAttribute(name)) node.removeAttribute(name);
+  for (const { name, value } of [...wanted.attributes]) if (name !== "style" && node.getAttribute(name) !== value) node.setAttribute(name, value);
+  // As an attribute the policy would refuse it.
+  if (node.style.cssText !== wanted.style.cssText) node.style.cssText = wanted.style.cssText;
+  refill(node, ...wanted.childNodes);
+}
+
 // A sentence in which what stands between backticks is code.
 export function prose(text) {
   return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));

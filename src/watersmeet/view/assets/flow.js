@@ -1,6 +1,6 @@
 // The join drawn: inputs, partitions with what they hold, results. Bands are as wide as the flow.
 
-import { el, svg, table } from "./dom.js";
+import { el, refill, svg, table } from "./dom.js";
 import { bytes, duration, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
@@ -56,7 +56,7 @@ function drawing(join) {
   inputs.forEach((one, at) => {
     const y = 30 + room * at + room / 2, tall = Math.max(66, rows[at] * scale + 8);
     boxes.push(svg("rect", { class: "node", x: LEFT.x, y: y - tall / 2, width: LEFT.width, height: tall, rx: 10 }),
-      svg("rect", { fill: streamColor(at), x: LEFT.x, y: y - tall / 2, width: 5, height: tall, rx: 2.5 }));
+      svg("rect", { fill: streamColor(at), x: LEFT.x, y: y - tall / 2 + 10, width: 5, height: tall - 20, rx: 2.5 }));
     texts.push(svg("text", { class: "name", x: LEFT.x + 18, y: y - 8 }, one.name.length > 17 ? `${one.name.slice(0, 16)}…` : one.name, svg("title", {}, one.name)),
       svg("text", { class: "fact", x: LEFT.x + 18, y: y + 10 }, `${short(one.rows)} rows`),
       svg("text", { class: "fact", x: LEFT.x + 18, y: y + 25 }, one.ended ? "ended" : `${short(one.rate)} rows/s`));
@@ -76,7 +76,7 @@ function drawing(join) {
   let out = middleY - (results * scaleOut) / 2;
   const tallOut = Math.max(66, results * scaleOut + 8);
   boxes.push(svg("rect", { class: "node", x: RIGHT.x, y: middleY - tallOut / 2, width: RIGHT.width, height: tallOut, rx: 10 }),
-    svg("rect", { fill: "var(--results)", x: RIGHT.x + RIGHT.width - 5, y: middleY - tallOut / 2, width: 5, height: tallOut, rx: 2.5 }));
+    svg("rect", { fill: "var(--results)", x: RIGHT.x + RIGHT.width - 5, y: middleY - tallOut / 2 + 10, width: 5, height: tallOut - 20, rx: 2.5 }));
   texts.push(svg("text", { class: "name", x: RIGHT.x + 14, y: middleY - 8 }, "results"),
     svg("text", { class: "fact", x: RIGHT.x + 14, y: middleY + 10 }, `${short(results)} rows`),
     svg("text", { class: "fact", x: RIGHT.x + 14, y: middleY + 25 }, `${short(join.results.rate)} rows/s`));
@@ -121,14 +121,14 @@ export class Flow {
 
   render(join) {
     const { node, words, shrunk } = drawing(join);
-    this.picture.replaceChildren(
+    refill(this.picture,
       el("p", { class: "hint" }, words),
       el("div", { class: "scroll wide", tabindex: "0", role: "region", "aria-label": "The join drawn" }, node),
       el("p", { class: "legend" }, el("span", {}, el("i", { class: "solid" }), "in memory"), el("span", {}, el("i", { class: "solid faint" }), "on disk"),
         el("span", {}, shrunk >= 2 ? `Bands are as wide as the flow; results are drawn ${short(shrunk)} times thinner.` : "Bands are as wide as the flow.")));
     const names = join.inputs.map((one) => one.name);
     const all = join.partition_list.reduce((sum, part) => sum + names.reduce((inner, name) => inner + part.rows[name], 0), 0);
-    this.list.replaceChildren(table("Partitions", ["Partition", "Share of rows", ...names, "Results", "Held rows", "In memory", "On disk", "Time in the join"],
+    refill(this.list, table("Partitions", ["Partition", "Share of rows", ...names, "Results", "Held rows", "In memory", "On disk", "Time in the join"],
       join.partition_list.map((part) => {
         const sum = (pick) => names.reduce((inner, name) => inner + pick(name), 0);
         const rows = sum((name) => part.rows[name]);

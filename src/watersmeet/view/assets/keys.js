@@ -1,7 +1,7 @@
 // Frequent keys, fan-out, and why a row is not out yet.
 
-import { el } from "./dom.js";
-import { moment, number, percent, plural, short } from "./format.js";
+import { el, refill } from "./dom.js";
+import { duration, moment, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
 const RARE = 0.005;
@@ -39,12 +39,9 @@ export class Keys {
     this.hot = el("div", {});
     this.fan = el("div", {});
     this.answer = el("div", { class: "answer", role: "status", "aria-live": "polite" });
-    this.key = el("input", { id: "key", name: "key", type: "text", autocomplete: "off", spellcheck: "false", placeholder: "a key, such as 4711" });
-    this.several = el("input", { id: "several", type: "checkbox" });
-    this.form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.ask(); } },
-      el("label", { for: "key" }, "Key"), this.key,
-      el("label", { class: "check" }, this.several, " several columns, separated by commas"),
-      el("button", { type: "submit" }, "Explain"));
+    this.fields = [];
+    this.labels = el("div", { class: "fields" });
+    this.form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.ask(); } }, this.labels, el("button", { type: "submit" }, "Explain"));
     this.node = el("div", { class: "view" },
       el("section", { class: "card" }, el("h2", {}, "Why is this row not out yet?"),
         el("p", { class: "hint" }, "Type a key: the rows held for it, since when, and what each waits for."),
@@ -55,21 +52,29 @@ export class Keys {
 
   render(join) {
     this.join = join;
-    this.hot.replaceChildren(hotKeys(join));
-    this.fan.replaceChildren(fanOut(join));
-    const asked = this.app.wanted.key;
-    if (asked && this.app.live && this.asked === undefined) {
-      this.key.value = asked;
-      this.ask();
-    }
+    refill(this.hot, hotKeys(join));
+    refill(this.fan, fanOut(join));
+    if (!this.app.live) return;
+    if (!this.fields.length) this.build(join);
+    const { key } = this.app.wanted;
+    if (key === null || JSON.stringify(key) === this.asked) return;
+    this.fields.forEach((field, at) => { field.value = key[at] ?? ""; });
+    this.ask();
+  }
+
+  // A field for each column of the key.
+  build(join) {
+    const columns = join.key_columns.length ? join.key_columns : [{ name: "key", type: "" }];
+    const labels = columns.length === 1 ? ["Key"] : columns.map((one) => one.name);
+    this.fields = columns.map((one, at) => el("input", { id: `key-${at}`, name: "key", type: "text", autocomplete: "off", spellcheck: "false",
+      placeholder: columns.length === 1 ? [one.name, one.type].filter(Boolean).join(", ") : one.type }));
+    this.labels.replaceChildren(...this.fields.map((field, at) => el("div", {}, el("label", { for: field.id }, labels[at]), field)));
   }
 
   async ask() {
-    const text = this.key.value;
-    this.asked = text;
-    if (!text) return;
-    this.app.keep({ key: text });
-    const values = this.several.checked ? text.split(",").map((part) => part.trim()) : [text];
+    const values = this.fields.map((field) => field.value), text = values.join(", ");
+    this.asked = JSON.stringify(values);
+    if (JSON.stringify(this.app.wanted.key) !== this.asked) this.app.go({ key: values }, { step: false });
     const query = values.map((value) => `key=${encodeURIComponent(value)}`).join("&");
     this.answer.replaceChildren(el("p", { class: "hint" }, "Looking …"));
     try {
@@ -88,7 +93,7 @@ export class Keys {
     return el("div", {}, el("p", {}, el("strong", {}, found.rows.length >= found.most ? `The first ${found.most} rows` : plural(found.rows.length, "row")), " held for the key ", el("code", {}, text), ":"),
       el("ol", { class: "reasons" }, found.rows.map((row) => el("li", {}, el("details", {},
         el("summary", {}, row.sentence, this.since(row)),
-        el("dl", {}, [["partition", row.partition], ...Object.entries(row.row)].map(([name, value]) => [el("dt", {}, name), el("dd", {}, value === null ? "null" : String(value))])))))),
+        el("dl", {}, [["partition", row.partition], ...Object.entries(row.row)].map(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])))))),
       this.holders(found.rows));
   }
 
@@ -101,7 +106,7 @@ export class Keys {
   holders(rows) {
     const names = [...new Set(rows.flatMap((row) => row.inputs))];
     const facts = this.join.inputs.filter((one) => names.includes(one.name)).map((one) =>
-      `${one.name}: ${one.ended ? "ended" : `${number(one.rows)} rows so far`}${one.clock ? `, its clock is at ${moment(one.clock)}` : ""}${!one.ended && one.silent_seconds >= 10 ? `, silent for ${Math.round(one.silent_seconds)} s` : ""}`);
+      `${one.name}: ${one.ended ? "ended" : `${number(one.rows)} rows so far`}${one.clock ? `, its clock is at ${one.clock}` : ""}${!one.ended && one.silent_seconds >= 10 ? `, silent for ${duration(one.silent_seconds)}` : ""}`);
     return facts.length ? el("p", { class: "hint" }, `They wait for ${facts.join("; ")}.`) : null;
   }
 }

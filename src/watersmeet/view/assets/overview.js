@@ -1,6 +1,6 @@
 // The first look: what is wrong, the golden signals, and how they went.
 
-import { el, figure, prose, table } from "./dom.js";
+import { el, figure, prose, refill, table } from "./dom.js";
 import { bytes, clock, duration, moment, number, percent, plural, short } from "./format.js";
 import { Lane, rates, streamColor } from "./charts.js";
 
@@ -26,7 +26,7 @@ function flowTile(join) {
   const word = join.status === "running" ? "rows/s now" : "rows/s on average";
   return tile("Rows in", [short(total), el("small", {}, ` ${word}`)],
     el("ul", { class: "facts" }, join.inputs.map((one, at) => el("li", {},
-      el("i", { vars: { "--key": streamColor(at) } }), el("span", {}, one.name),
+      el("i", { vars: { "--key": streamColor(at) } }), el("span", {}, one.name), el("small", {}, `${short(one.rate)}/s`),
       el("b", {}, figure(`rows.${one.internal}`, one.rows, number(one.rows)))))));
 }
 
@@ -35,7 +35,7 @@ function resultTile(join) {
   const fan = join.keys.fan_out;
   return tile("Results", [short(join.results.rate), el("small", {}, join.status === "running" ? " results/s now" : " results/s on average")],
     el("ul", { class: "facts" },
-      el("li", {}, el("i", { vars: { "--key": "var(--results)" } }), el("span", {}, "so far"), el("b", {}, figure("results", join.results.rows, number(join.results.rows)))),
+      el("li", {}, el("i", { vars: { "--key": "var(--results)" } }), el("span", {}, join.counted_from ? `since batch ${number(join.counted_from)}` : "so far"), el("b", {}, figure("results", join.results.rows, number(join.results.rows)))),
       el("li", {}, el("span", {}, "per row"), el("b", {}, rows ? number(join.results.rows / rows) : "–")),
       fan ? el("li", {}, el("span", {}, "per key, p99"), el("b", {}, short(fan.p99))) : null));
 }
@@ -46,8 +46,8 @@ function delayTile(join) {
   const whole = delay.batch_seconds ?? null;
   return tile("Delay", [duration(whole ?? delay.join_seconds), el("small", {}, whole === null ? " in the join" : " newest batch")],
     el("ul", { class: "facts" },
-      el("li", {}, el("span", {}, "in the join, usual"), el("b", {}, figure("join_seconds", delay.median, duration(delay.median)))),
-      el("li", {}, el("span", {}, "in the join, p95"), el("b", {}, duration(delay.p95))),
+      el("li", {}, el("span", {}, "in the join"), el("b", {}, figure("join_seconds", delay.median, duration(delay.median)))),
+      el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
       waits && waits.p95 !== null ? el("li", {}, el("span", {}, "rows wait, p95"), el("b", {}, plural(waits.p95, "batch"))) : null,
       Object.entries(delay.held ?? {}).map(([name, held]) => el("li", {}, el("span", {}, `oldest row of ${name}`), el("b", {}, figure(`held_for.${name}`, held, duration(held))))),
       waiting ? el("li", {}, el("span", {}, "rows waiting"), el("b", {}, number(waiting))) : null));
@@ -58,10 +58,10 @@ function stateTile(join) {
   const full = Math.max(state.budget ?? 0, total, 1);
   const share = (size) => `${(100 * size) / full}%`;
   return tile("State", [bytes(total), state.budget ? el("small", {}, ` · budget ${bytes(state.budget)}`) : null],
-    el("div", { class: "gauge", role: "img", "aria-label": `${bytes(state.resident_bytes)} in memory, ${bytes(state.spilled_bytes)} on disk` },
+    !state.budget ? null : el("div", { class: "gauge", role: "img", "aria-label": `${bytes(state.resident_bytes)} in memory, ${bytes(state.spilled_bytes)} on disk` },
       el("span", { class: "memory", vars: { "--share": share(state.resident_bytes) } }),
       el("span", { class: "disk", vars: { "--share": share(state.spilled_bytes) } }),
-      state.budget ? el("span", { class: "limit", vars: { "--share": share(state.budget) } }) : null),
+      el("span", { class: "limit", vars: { "--share": share(state.budget) } })),
     el("ul", { class: "facts" },
       el("li", {}, el("i", { vars: { "--key": "var(--memory)" } }), el("span", {}, "in memory"), el("b", {}, figure("resident_bytes", state.resident_bytes, bytes(state.resident_bytes)))),
       el("li", {}, el("i", { class: "hatched" }), el("span", {}, "on disk"), el("b", {}, figure("spilled_bytes", state.spilled_bytes, bytes(state.spilled_bytes)))),
@@ -87,7 +87,7 @@ function inputTable(join) {
     figure(`held.${one.internal}`, one.held_rows, number(one.held_rows)),
     number(one.spilled_rows),
     figure(`late.${one.internal}`, one.late, number(one.late)),
-    ...(clocks ? [one.clock === null ? "–" : moment(one.clock)] : []),
+    ...(clocks ? [one.clock ?? "–"] : []),
     ...(backlogs ? [one.backlog ?? "–"] : []),
     reasons(one.left),
   ]), { numeric: [2, 3, 4, 5] });
@@ -106,25 +106,30 @@ export class Overview {
     this.inputs = el("div", {});
     this.chosen = el("section", { class: "card", "aria-label": "Chosen" });
     this.moment = el("div", {});
+    this.slider = el("input", { type: "range", id: "moment", min: "0", oninput: () => this.slide() });
+    this.at = el("output", { for: "moment" });
     this.newest = el("div", {});
     this.node = el("div", { class: "view" },
       el("h2", { class: "hidden" }, "Overview"), this.top,
-      el("section", { class: "card" }, el("h2", {}, "Over time"), el("p", { class: "hint" }, "Click a moment to keep it; the address holds it."), this.moment, this.lanes),
+      el("section", { class: "card" }, el("h2", {}, "Over time"), 
+        el("div", { class: "hint moments" }, el("label", { for: "moment" }, "Click a moment in a curve, or move to it"), this.slider, this.at), this.moment, this.lanes),
       el("section", { class: "card" }, el("h2", {}, "Inputs"), this.inputs), this.chosen,
       el("details", { class: "card" }, el("summary", {}, "The newest batches as a table"), this.newest));
     this.charts = null;
   }
 
   build(join) {
-    const pick = (at) => this.app.keepMoment(at);
+    const onpick = (at) => this.app.go({ batch: this.app.join.series.batch[at] });
+    const onhover = (at) => this.say(at ?? this.shown);
+    const common = { onpick, onhover };
     this.charts = [
-      ...join.inputs.map((one, at) => new Lane({ title: one.name, unit: "rows/s", format: short, onpick: pick,
+      ...join.inputs.map((one, at) => new Lane({ title: one.name, unit: "rows/s", format: short, ...common,
         curves: [{ label: one.name, color: streamColor(at), of: (s) => rates(s, s.rows[one.name]) }] })),
-      new Lane({ title: "results", unit: "rows/s", format: short, onpick: pick,
+      new Lane({ title: "results", unit: "rows/s", format: short, ...common,
         curves: [{ label: "results", color: "var(--results)", of: (s) => rates(s, s.results) }] }),
-      new Lane({ title: "time in the join", unit: "seconds", format: duration, onpick: pick, step: false,
+      new Lane({ title: "time in the join", unit: "seconds", format: duration, ...common, step: false,
         curves: [{ label: "seconds", color: "var(--time)", of: (s) => s.seconds }] }),
-      new Lane({ title: "state", unit: "bytes", format: bytes, onpick: pick, axis: true, height: 120, step: false,
+      new Lane({ title: "state", unit: "bytes", format: bytes, ...common, axis: true, height: 120, step: false,
         line: join.state.budget ? { label: "budget", of: () => this.app.join.state.budget } : null,
         curves: [
           { label: "on disk", color: "var(--disk)", stacked: true, of: (s) => s.spilled },
@@ -135,16 +140,37 @@ export class Overview {
   }
 
   render(join, at) {
-    this.top.replaceChildren(
+    refill(this.top,
       el("section", { "aria-label": "Troubles" }, troubleCards(join.troubles, this.app.address)),
       el("div", { class: "tiles" }, flowTile(join), resultTile(join), delayTile(join), stateTile(join)));
     if (!this.charts) this.build(join);
     for (const chart of this.charts) chart.update(join, at);
-    this.inputs.replaceChildren(inputTable(join));
+    refill(this.inputs, inputTable(join));
     this.chosen.hidden = !join.choices?.length;
-    if (join.choices?.length) this.chosen.replaceChildren(el("h2", {}, "Chosen when the join was built"), choiceList(join));
-    this.moment.replaceChildren(at >= 0 ? this.kept(join, at) : "");
-    this.newest.replaceChildren(newestTable(join));
+    if (join.choices?.length) refill(this.chosen, el("h2", {}, "Chosen when the join was built"), choiceList(join));
+    this.join = join;
+    this.shown = at >= 0 ? at : join.series.batch.length - 1;
+    this.slider.max = join.series.batch.length - 1;
+    this.slider.value = this.shown;
+    this.say(this.shown);
+    refill(this.moment, this.app.range === null ? [] : at >= 0 ? this.kept(join, at) : this.gone());
+    refill(this.newest, newestTable(join));
+  }
+
+  // The last place is now, whatever comes.
+  slide() {
+    const at = Number(this.slider.value), { batch } = this.join.series;
+    this.app.go({ batch: at >= batch.length - 1 ? null : batch[at] }, { step: false });
+  }
+
+  say(at) {
+    const { batch, time } = this.join.series;
+    this.at.textContent = `batch ${number(batch[at])}, ${clock(time[at])}`;
+    this.slider.setAttribute("aria-valuetext", this.at.textContent);
+  }
+
+  gone() {
+    return el("div", { class: "moment" }, `Batch ${number(this.app.range[0])} is not among the batches shown. `, el("a", { href: this.app.address({ batch: null }) }, "Back to now"));
   }
 
   kept(join, at) {
