@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import obstore
 from obstore import exceptions as refused
@@ -19,6 +19,8 @@ from watersmeet.storage.uri import Location
 MULTIPART = 64 << 20
 PART = 16 << 20
 _STORES: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "azure": AzureStore}
+# What names the content of an object in a condition: a hash of it, at Google the number of the write.
+_TAGS: dict[str, Literal["e_tag", "version"]] = {"s3": "e_tag", "gs": "version", "azure": "e_tag"}
 # Statuses that mean "not now"; everything else from 400 to 499 means "not ever".
 _STATUS = re.compile(r"status code: (\d{3})")
 _PASSING = {408, 409, 425, 429}
@@ -31,15 +33,18 @@ class CloudBlobs:
 
     def __init__(self, location: Location, credentials: Credentials) -> None:
         self.location, self.credentials = location, credentials
+        self._tag = _TAGS[location.store]
         plain = credentials.settings.get("endpoint", credentials.settings.get("base_url", "")).startswith("http://")
         client = {"allow_http": plain, "connect_timeout": "5s", "timeout": "60s"}
+        settings, who = _identity(location, credentials.settings)
         try:
             self.store = _STORES[location.store](
                 location.bucket,
                 prefix=location.path or None,
                 client_options=client,
                 retry_config=_NO_RETRIES,
-                config=credentials.settings,
+                config=settings,
+                **who,
             )
         except (refused.BaseError, ValueError, TypeError) as error:
             raise StateDirError(
@@ -55,7 +60,7 @@ class CloudBlobs:
         """An object."""
         with _Translated(self):
             found = obstore.get(self.store, name)
-            return Blob(bytes(found.bytes()), str(found.meta["e_tag"] or found.meta["version"]))
+            return Blob(bytes(found.bytes()), str(found.meta[self._tag]))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """A part of one."""
@@ -83,7 +88,8 @@ class CloudBlobs:
         """Write an object if what is there is still what `tag` names."""
         try:
             with _Translated(self):
-                obstore.put(self.store, name, content, mode={"e_tag": tag}, use_multipart=False)
+                condition: Any = {self._tag: tag}
+                obstore.put(self.store, name, content, mode=condition, use_multipart=False)
         except FileExistsError:
             return False
         return True
@@ -121,6 +127,16 @@ class CloudBlobs:
         """What an error says, in a line and without secrets."""
         text = str(error).partition("\n\nDebug source")[0]
         return self.credentials.redact(" ".join(text.split()))[:500]
+
+
+def _identity(location: Location, settings: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Keys that are known go to the client as they are: to settings it would add a token from its environment."""
+    if location.store != "s3" or not {"access_key_id", "secret_access_key"} <= settings.keys():
+        return settings, {}
+    names = {"access_key_id": "access_key_id", "secret_access_key": "secret_access_key", "session_token": "token"}
+    keys = {ours: settings.get(name) for name, ours in names.items()} | {"expires_at": None}
+    rest = {name: value for name, value in settings.items() if name not in names}
+    return rest, {"credential_provider": lambda: keys}
 
 
 class _Translated:

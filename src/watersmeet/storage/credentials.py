@@ -1,8 +1,9 @@
 """How to reach a store: endpoint, region and credentials, from wherever a user has put them.
 
 In this order: what was given as `storage_options`, Spark's Hadoop settings (`fs.s3a.*`, `fs.gs.*`, `fs.azure.*`, with
-those of a single bucket or account first), the environment. Where none of them says anything, the client asks the
-machine (an instance role, a workload identity).
+those of a single bucket or account first), the environment. What says who we are (keys, tokens, accounts) is taken from
+the first of them that has any of it, and from that one alone: the token of one key is no use with another. Where none
+says anything, the client asks the machine (an instance role, a workload identity).
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ _AZURE = {
     "endpoint": ([], ["AZURE_STORAGE_ENDPOINT"]),
 }
 _SECRETS = re.compile(r"key|token|secret|credential|password|provider", re.IGNORECASE)
+# Settings that say who we are. They belong together.
+_IDENTITY = re.compile(
+    "access_key|account_key|master_key|private_key|sas_|secret|token|provider|signature|service_account|credentials|email"
+    "|client_|tenant|msi_|azure_cli"
+)
 _AMAZON = re.compile(r"(?:https?://)?s3[.-](?:dualstack\.)?(?:([a-z0-9-]+)\.)?amazonaws\.com/?$")
 
 
@@ -91,23 +97,30 @@ def find_credentials(
     """The settings for a place."""
     given = {str(name): _text(value) for name, value in (options or {}).items()}
     environment = os.environ if environment is None else environment
-    found: dict[str, str] = {}
-    values: dict[str, str] = {}
+    in_options: dict[str, tuple[str, str]] = {}  # by name: a value, and where it was found
+    in_hadoop: dict[str, tuple[str, str]] = {}
+    in_environment: dict[str, tuple[str, str]] = {}
     for name, (keys, variables) in {"s3": _S3, "gs": _GS, "azure": _AZURE, "hdfs": {}}[location.store].items():
-        names = [key for short in keys for key in _hadoop_names(location, short)]
-        asked = [(f"storage_options, {key}", given.pop(key, None)) for key in names]
-        asked += [(key, hadoop(key)) for key in names] if hadoop is not None else []
-        for where, value in asked:
-            if value:
-                values.setdefault(name, value)
-                found.setdefault(name, where)
+        for key in (key for short in keys for key in _hadoop_names(location, short)):
+            if value := given.pop(key, None):
+                in_options.setdefault(name, (value, f"storage_options, {key}"))
+            if hadoop is not None and (value := hadoop(key)):
+                in_hadoop.setdefault(name, (value, key))
         for variable in variables:
-            if environment.get(variable):
-                values.setdefault(name, environment[variable])
-                found.setdefault(name, variable)
+            if value := environment.get(variable):
+                in_environment.setdefault(name, (value, variable))
     for name, value in given.items():
         short = name.lower().removeprefix("aws_" if location.store == "s3" else "azure_storage_")
-        values[short], found[short] = value, "storage_options"
+        in_options[short] = (value, "storage_options")
+    values: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for place in (in_options, in_hadoop, in_environment):
+        if "Anonymous" not in place.get("provider", ("", ""))[0]:
+            place.pop("provider", None)  # Hadoop's own list of where it looks says nothing of us
+        known = any(map(_IDENTITY.search, values))
+        for name, (value, where) in place.items():
+            if name not in values and not (known and _IDENTITY.search(name)):
+                values[name], found[name] = value, where
     settings = {"s3": _s3_settings, "gs": _gs_settings, "azure": _azure_settings, "hdfs": _as_given}[location.store]
     made = settings(values)
     if location.store == "azure":
@@ -148,7 +161,7 @@ def _s3_settings(values: dict[str, str]) -> dict[str, str]:
         values.setdefault("region", "us-east-1")
     if path_style.lower() == "true":  # Hadoop's default says no more than that nobody has asked for it
         values.setdefault("virtual_hosted_style_request", "false")
-    if "Anonymous" in provider:
+    if provider:
         values["skip_signature"] = "true"
     kinds = {"SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
     if (kind := values.get("server_side_encryption")) in kinds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -87,6 +88,19 @@ def test_a_damaged_entry_is_not_there(tmp_path: Path, damage: bytes) -> None:
     assert not cache.has(made)
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_damage_is_seen_by_a_process_that_has_used_the_entry(tmp_path: Path, *, in_place: bool) -> None:
+    cache = HostCache(tmp_path, 1000)
+    made = added(cache, 1)
+    for _ in range(2):
+        opened = cache.open(made)
+        assert opened is not None
+    damaged = tmp_path / made.file if in_place else tmp_path / "other"
+    damaged.write_bytes(b"x" * 100)
+    damaged.replace(tmp_path / made.file)
+    assert cache.open(made) is None
+
+
 def test_by_default_half_of_the_room_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Usage:
         free = 1000
@@ -98,12 +112,36 @@ def test_by_default_half_of_the_room_is_used(tmp_path: Path, monkeypatch: pytest
 def test_what_a_dead_process_left_goes_after_a_day(tmp_path: Path) -> None:
     cache = HostCache(tmp_path, 1000)
     old, new = cache.stage(), cache.stage()
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 90_000,) * 2)
+    os.utime(old.path, (time.time() - 90_000,) * 2)
     cache.shrink()
-    assert not old.exists()
-    assert new.exists()
+    assert not old.path.exists()
+    assert new.path.exists()
+
+
+def test_there_is_never_more_than_the_limit(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path, 1000)
+    for number in range(20):
+        made = added(cache, number, 400)
+        assert cache.has(made)
+        assert sum(path.stat().st_size for path in tmp_path.glob("[0-9a-f][0-9a-f]/*")) <= 1000
+    assert not cache.has(added(cache, 20, 1001)), "larger than all there may be"
+    assert cache.has(made), "and nothing had to go for it"
+
+
+def test_a_folder_that_others_delete(tmp_path: Path) -> None:
+    """Whoever deletes it takes names, and nothing from those who write."""
+    cache = HostCache(tmp_path / "cache", 1000)
+    staged = cache.stage()
+    staged.write(b"one ")
+    shutil.rmtree(cache.folder)
+    staged.write(b"two ")
+    staged.close()
+    assert staged.content.to_pybytes() == b"one two "
+    made = entry(1, b"one two ")
+    cache.enter(made, staged)
+    staged.discard()
+    assert cache.open(made) is None
+    assert cache.open(added(cache, 2)) is not None
 
 
 def test_where_the_cache_is(tmp_path: Path) -> None:

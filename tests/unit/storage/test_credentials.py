@@ -32,6 +32,25 @@ def test_the_order_of_the_places() -> None:
     assert found(environment=environment).found["region"] == "AWS_REGION"
 
 
+def test_whoever_has_credentials_has_all_of_them() -> None:
+    """A token, a key or a role of somebody else is not added to those that were given."""
+    given: dict[str, object] = {"access_key_id": "o", "secret_access_key": "o"}
+    other = {"AWS_ACCESS_KEY_ID": "e", "AWS_SECRET_ACCESS_KEY": "e", "AWS_SESSION_TOKEN": "e", "AWS_REGION": "eu"}
+    anonymous = {"fs.s3a.aws.credentials.provider": "AnonymousAWSCredentialsProvider", "fs.s3a.endpoint": "http://m:1"}
+    made = found(options=given, hadoop=anonymous, environment=other)
+    assert made.settings == {**given, "region": "eu", "endpoint": "http://m:1"}
+    made = found(hadoop={"fs.s3a.access.key": "h", "fs.s3a.secret.key": "h"}, environment=other)
+    assert made.settings == {"access_key_id": "h", "secret_access_key": "h", "region": "eu"}
+    usual = {"fs.s3a.aws.credentials.provider": "x.TemporaryAWSCredentialsProvider,x.SimpleAWSCredentialsProvider"}
+    assert found(hadoop=usual, environment=other).settings["session_token"] == "e"
+
+    box, key = "abfss://box@acme.dfs.core.windows.net/a", {"AZURE_STORAGE_ACCOUNT_KEY": "e"}
+    assert found(box, {"sas_key": "o"}, environment=key).settings == {"sas_key": "o", "account_name": "acme"}
+    assert found(box, {"account_name": "o"}, environment=key).settings == {"account_key": "e", "account_name": "o"}
+    key, file = {"service_account_key": "{}"}, {"GOOGLE_APPLICATION_CREDENTIALS": "file.json"}
+    assert found("gs://lake/a", {**key}, environment=file).settings == key
+
+
 def test_options_by_their_names_in_hadoop() -> None:
     made = found(options={"fs.s3a.access.key": "o", "aws_region": "r"}, hadoop={"fs.s3a.bucket.lake.access.key": "h"})
     assert made.settings == {"access_key_id": "o", "region": "r"}
