@@ -36,7 +36,8 @@ def test_deaths_in_any_batch(operator: str, seed: int, tmp_path: Path) -> None:
             run_id = f"run-{number}"
             while True:
                 # Spark asks for the routes anew whenever it plans the batch.
-                shares = list(enumerate(routed(plan, batch_of(plan, number, arrival), hot_table(directory, number))))
+                table = hot_table(plan, directory, number)
+                shares = list(enumerate(routed(plan, batch_of(plan, number, arrival), table)))
                 rng.shuffle(shares)  # tasks end in any order
                 found: Counter[Row] = Counter()
                 for partition, batch in shares:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
-from watersmeet.engine.guests import hot_table
 from watersmeet.engine.rescale import rescale
 from watersmeet.errors import OptionError, StateMismatchError
+from watersmeet.plan.hot_table import HotTable
+from watersmeet.spark.planning import planned
 from watersmeet.state.directory import StateDir
+from watersmeet.state.store import PartitionStore
 
 PARTITIONS, BATCHES = 4, 6
 HOT = 7
@@ -31,6 +34,11 @@ def joined(left: Feed, right: Feed, state: Path, how: str, hot_keys: str = "auto
     )  # fmt: skip
 
 
+def kept_table(state: Path, batch: int) -> HotTable:
+    """The hot keys of a batch that is done."""
+    return HotTable.from_json(PartitionStore(StateDir(state), 0).manifest(batch).hot["table"])
+
+
 def test_a_hot_key_is_spread_and_the_answer_exact(spark: SparkSession, tmp_path: Path) -> None:
     left = Feed(spark, tmp_path / "left", "k long, a string")
     right = Feed(spark, tmp_path / "right", "k long, b string")
@@ -39,8 +47,7 @@ def test_a_hot_key_is_spread_and_the_answer_exact(spark: SparkSession, tmp_path:
         for number in range(2):
             send(left, right, 2 * part + number)
         run(joined(left, right, state, "left"), tmp_path)
-    table = hot_table(StateDir(state), BATCHES)
-    [key] = table.keys.values()
+    [key] = kept_table(state, BATCHES - 1).keys.values()
     assert (key.split, key.text) == ("left", str(HOT))
     assert len(key.holders) > 1
     held = wm.read_rows(spark, state, "left")
@@ -61,13 +68,68 @@ def test_a_hot_key_is_spread_and_the_answer_exact(spark: SparkSession, tmp_path:
     assert any('"hot_key"' in event for event in events)
 
 
+def test_the_copied_input_is_told_of_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The hot key is one of the right input, whose rows have no part in what is emitted of the left by itself."""
+    left = Feed(spark, tmp_path / "left", "k long, a string")
+    right = Feed(spark, tmp_path / "right", "k long, b string")
+    for number in range(4):
+        send(right=left, left=right, number=number)
+    run(joined(left, right, tmp_path / "state", "full"), tmp_path)
+    [key] = kept_table(tmp_path / "state", 3).keys.values()
+    assert (key.split, len(key.holders) > 1) == ("right", True)
+    for side in ("left", "right"):
+        wm.end_input(tmp_path / "state", side)
+    run(joined(left, right, tmp_path / "state", "full"), tmp_path)
+    answer = left.batch.join(right.batch, "k", "full")
+    assert rows(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == rows(answer)
+
+
+@pytest.mark.classic("Connect's server cannot ask the client while it plans")
+def test_without_hot_keys_there_is_nothing_to_run(spark: SparkSession, tmp_path: Path) -> None:
+    left = Feed(spark, tmp_path / "left", "k long, a string")
+    right = Feed(spark, tmp_path / "right", "k long, b string")
+    plans = []
+    for number in range(3):
+        send(left, right, number)
+        results = joined(left, right, tmp_path / "state", "inner").writeStream.format("noop")
+        query = results.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        plans.append(query._jsq.explainInternal(False))
+    assert ["[route#" in plan for plan in plans] == [False, True, True]
+    assert not any("hot_keys(" in plan for plan in plans)  # the function of the task
+    for manifest in tmp_path.glob("state/part-00001/v-*.json"):
+        manifest.unlink()
+    send(left, right, 3)
+    results = joined(left, right, tmp_path / "state", "inner").writeStream.format("noop")
+    query = results.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination()
+    error = wm.error(failed.value)
+    assert error is not None
+    assert "state directory" in error.who
+
+
+@pytest.mark.classic("it changes a session of this process")
+def test_a_driver_that_is_not_asked_leaves_it_to_a_task(spark: SparkSession) -> None:
+    rules = "org.apache.spark.sql.catalyst.optimizer.ConstantFolding"
+    assert planned(spark, lambda batch: b"") is not None
+    spark.conf.set("spark.sql.optimizer.excludedRules", rules)
+    try:
+        assert planned(spark, lambda batch: b"") is None
+    finally:
+        spark.conf.unset("spark.sql.optimizer.excludedRules")
+
+
 def test_what_cannot_be_spread_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     left = Feed(spark, tmp_path / "left", "k long, a string")
     right = Feed(spark, tmp_path / "right", "k long, b string")
     with pytest.raises(
         OptionError, match=r'expected hot_keys="off" for this join, found hot_keys="auto" with how=.full'
     ):
-        joined(left, right, tmp_path / "full", "full")
+        wm.progressive_join(
+            left.stream, right.stream, on="k", how="full", where="left.a < right.b",
+            state_dir=tmp_path / "full", hot_keys="auto",
+        )  # fmt: skip
     with pytest.raises(OptionError, match="hot_keys"):
         joined(left, right, tmp_path / "word", "inner", hot_keys="always")
     send(left, right, 0)

@@ -14,6 +14,7 @@ now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
 from watersmeet.columns.partitions import partition_of
-from watersmeet.engine.heat import Heat
+from watersmeet.engine.heat import Heat, fingerprints
 from watersmeet.engine.registry import build, operator_class
 from watersmeet.engine.spreading import decide
 from watersmeet.errors import StateMismatchError
@@ -37,15 +38,32 @@ from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
 
-DECIDES = 0  # the partition that decides for all
+KEEPS = 0  # the partition that keeps the table
+READERS = 16  # threads that read manifests of an object store
 LOOK_EVERY = 8  # batches, for keys of which nothing is left
 
 
-def hot_table(directory: StateDir, batch: int) -> HotTable:
-    """The hot keys of a batch."""
+def hot_table(plan: JoinPlan, directory: StateDir, batch: int) -> HotTable:
+    """The hot keys of a batch: a function of what all partitions have kept with the version before."""
     if batch == 0:
         return HotTable()
-    return HotTable.from_json(PartitionStore(directory, DECIDES).manifest(batch - 1).hot.get("table", []))
+    kept = _kept(directory, plan.partitions, batch - 1)
+    heats = [Heat.from_json(one.get("heat", {})) for one in kept]
+    operator = operator_class(plan.operator)
+    before = HotTable.from_json(kept[KEEPS].get("table", []))
+    return decide(before, heats, operator.splits(plan), operator.witnessed(plan))
+
+
+def _kept(directory: StateDir, partitions: int, version: int) -> list[dict[str, Any]]:
+    """What the partitions have kept of hot keys with a version."""
+
+    def read(partition: int) -> dict[str, Any]:
+        return PartitionStore(directory, partition).manifest(version).hot
+
+    if directory.is_local:
+        return [read(partition) for partition in range(partitions)]
+    with ThreadPoolExecutor(min(READERS, partitions)) as readers:
+        return list(readers.map(read, range(partitions)))
 
 
 def copied_keys(hot: Mapping[str, Any], input: str) -> Hashes:
@@ -60,16 +78,22 @@ class Guests:
         self.plan, self.directory, self.partition, self.run_id = plan, directory, partition, run_id
         self.heat = Heat.from_json(before.get("heat", {}))
         self.split: dict[str, str] = dict(before.get("guests", {}))  # keys of others that are here -> the split input
-        self.table = HotTable.from_json(before.get("table", []))
+        self.witnesses: dict[str, int] = dict(before.get("witnesses", {}))  # those whose homes tell of copied rows
+        self.former = HotTable.from_json(before.get("table", []))
 
     def with_rows_of_home(self, batch: Batch) -> Batch:
         """The batch, with all that keys which are here for the first time need."""
+        if not batch.has_guests:
+            return batch
         here = [hashes_of(table) for table in (*batch.rows.values(), *batch.copies.values()) if table.num_rows]
         found = self._foreign(np.concatenate(here)) if here else []
         new = [number for number in found if str(number) not in self.split]
-        if not new:
-            return batch
-        table = hot_table(self.directory, batch.number)
+        batch = self._with_rows_of(new, batch) if new else batch
+        self._check_witnesses(batch)
+        return batch
+
+    def _with_rows_of(self, new: Sequence[int], batch: Batch) -> Batch:
+        table = hot_table(self.plan, self.directory, batch.number)
         copies: dict[str, list[pa.Table]] = {}
         by_home: dict[int, list[HotKey]] = {}
         for number in new:
@@ -77,6 +101,8 @@ class Guests:
             if key is None or self.partition not in key.holders:
                 raise _stray(self.directory, self.partition, number)
             self.split[str(number)] = key.split
+            if key.witness is not None:
+                self.witnesses[str(number)] = key.witness
             by_home.setdefault(home_of(number, self.plan.partitions), []).append(key)
         for home, keys in sorted(by_home.items()):
             for name, rows in self._rows_of(home, batch.number - 1, keys):
@@ -85,6 +111,23 @@ class Guests:
         for name, rows in batch.copies.items():
             taken[name] = pa.concat_tables([rows, taken[name]]) if name in taken else rows
         return replace(batch, copies=taken)
+
+    def hushed(self) -> dict[str, Hashes]:
+        """By input the keys of which their homes tell whether rows match."""
+        found = {
+            spec.name: [int(one) for one in self.witnesses if self.split[one] != spec.name] for spec in self.plan.inputs
+        }
+        return {name: np.array(numbers, np.uint64) for name, numbers in found.items() if numbers}
+
+    def _check_witnesses(self, batch: Batch) -> None:
+        """Rows of a split input must be of the key of which the home has one. Another key with the same hash may have
+        none there, and the home would not know that its rows match here."""
+        for number, witness in self.witnesses.items():
+            rows = batch.rows.get(self.split[number])
+            if rows is not None and rows.num_rows:
+                mine = take(rows, np.flatnonzero(hashes_of(rows) == np.uint64(int(number))))
+                if mine.num_rows and bool(np.any(fingerprints(mine) != np.uint64(witness))):
+                    raise _collision(self.plan, self.directory, self.partition, int(number))
 
     def _foreign(self, hashes: Hashes) -> list[int]:
         """The hashes of other partitions' keys."""
@@ -115,9 +158,11 @@ class Guests:
         if batch.number % LOOK_EVERY == 0:
             heat.idle = self._forget(operator)
         heat.guests = frozenset(map(int, self.split))
-        kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.split}
-        if self.partition == DECIDES:
-            kept["table"] = self._decided(batch.number, operator.metrics).to_json()
+        kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.split, "witnesses": self.witnesses}
+        if self.partition == KEEPS:
+            table = hot_table(self.plan, self.directory, batch.number)
+            self._report(table, operator.metrics)
+            kept["table"] = table.to_json()
         return kept
 
     def _forget(self, operator: Operator) -> frozenset[int]:
@@ -130,28 +175,23 @@ class Guests:
         rows = np.sum(list(held.values()), axis=0)
         for number in wanted[rows == 0].tolist():
             del self.split[str(number)]
+            self.witnesses.pop(str(number), None)
         return frozenset(
             number for at, number in enumerate(wanted.tolist()) if rows[at] and not held[self.split[str(number)]][at]
         )
 
-    def _decided(self, batch: int, metrics: Metrics) -> HotTable:
-        """The table of the next batch."""
-        if batch == 0:
-            return HotTable()
-        stores = (PartitionStore(self.directory, number) for number in range(self.plan.partitions))
-        heats = [Heat.from_json(store.manifest(batch - 1).hot.get("heat", {})) for store in stores]
-        after = decide(self.table, heats, operator_class(self.plan.operator).splits(self.plan))
-        for number, key in after.keys.items():
-            was = number in self.table.keys and self.table.keys[number].is_spread
+    def _report(self, table: HotTable, metrics: Metrics) -> None:
+        """What is new in the table of a batch."""
+        for number, key in table.keys.items():
+            was = number in self.former.keys and self.former.keys[number].is_spread
             if key.is_spread != was:
                 partitions = len(set(key.targets))
                 details = {"key": key.text, "input": key.split, "share": key.share, "partitions": partitions}
                 metrics.event("hot_key" if key.is_spread else "cooled_key", **details)
-        spread = [key for key in after.keys.values() if key.is_spread]
+        spread = [key for key in table.keys.values() if key.is_spread]
         metrics.gauge("hot_keys", len(spread))
         metrics.gauge("hot_share", round(sum(key.share for key in spread), 4))
         metrics.gauge("hot_partitions", max((len(set(key.targets)) for key in spread), default=0))
-        return after
 
 
 def _held(store: RowStore, wanted: Hashes) -> Indices:
@@ -198,4 +238,13 @@ def _stray(directory: StateDir, partition: int, number: int) -> StateMismatchErr
         found=f"a row of another partition's key (hash {number})",
         hint="A union, coalesce or self-join right after the join renumbers its partitions: put .repartition(n) "
         "between, or write the result to a sink first.",
+    )
+
+
+def _collision(plan: JoinPlan, directory: StateDir, partition: int, number: int) -> StateMismatchError:
+    return StateMismatchError(
+        f"state directory {directory.uri}, partition {partition}",
+        expected=f"keys of which each has a hash of its own, to spread a hot one in a join with how={plan.how!r}",
+        found=f"two keys with the hash {number}",
+        hint='Run the query with a new state directory and checkpoint, and hot_keys="off".',
     )

@@ -8,7 +8,7 @@ function of the rows of the batch, whatever their order, and is part of what a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, hashes_of, key_names
+from watersmeet.columns.arrow import Hashes, hash_keys, hashes_of, key_names, python_value, take
 from watersmeet.engine.hot_keys import key_text
 from watersmeet.join.operator import Batch, Operator
 
@@ -35,6 +35,8 @@ class KeyHeat:
     work: float = 0.0
     rows: dict[str, float] = field(default_factory=dict)  # that came, by input, without copies
     text: str = ""
+    witnesses: dict[str, int] = field(default_factory=dict)  # by input, the fingerprint of a key that came
+    found: dict[str, float] = field(default_factory=dict)  # results, by the input whose new rows found them
 
 
 @dataclass
@@ -56,7 +58,10 @@ class Heat:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""
-        keys = {str(number): [one.work, one.rows, one.text] for number, one in sorted(self.keys.items())}
+        keys = {
+            str(number): [one.work, one.rows, one.text, one.witnesses, one.found]
+            for number, one in sorted(self.keys.items())
+        }
         guests, idle = sorted(self.guests), sorted(self.idle)
         return {"load": self.load, "held": self.held, "keys": keys, "guests": guests, "idle": idle}
 
@@ -79,19 +84,25 @@ class Heat:
         for at, number in enumerate(numbers):
             before = self.keys.get(number, KeyHeat())
             new = {name: int(counts[at]) for name, counts in fresh.items() if counts[at]}
-            work = sum(new.values()) + sum(int(counts[at]) for counts in copies.values()) + float(results[at])
-            names = sorted(before.rows.keys() | new.keys())
-            kept = {name: round(before.rows.get(name, 0.0) * DECAY + new.get(name, 0), 3) for name in names}
-            kept = {name: amount for name, amount in kept.items() if amount >= 0.01}
-            heat.keys[number] = KeyHeat(round(before.work * DECAY + work, 3), kept, before.text)
+            made = {name: float(amounts[at]) for name, amounts in results.items() if amounts[at]}
+            work = sum(new.values()) + sum(int(counts[at]) for counts in copies.values()) + sum(made.values())
+            heat.keys[number] = KeyHeat(
+                round(before.work * DECAY + work, 3),
+                _added(before.rows, new),
+                before.text,
+                before.witnesses,
+                _added(before.found, made),
+            )
         heat._forget_cold()
-        heat._name_keys(batch)
+        heat._name_keys(batch, operator.witnessed(operator.plan))
         return heat
 
     def _results(
         self, operator: Operator, wanted: Hashes, fresh: Mapping[str, Counts], copies: Mapping[str, Counts]
-    ) -> npt.NDArray[np.float64]:
-        """The results of each key, estimated."""
+    ) -> dict[str, npt.NDArray[np.float64]]:
+        """The results of each key, estimated, by the input whose new rows found them."""
+        if not len(wanted):
+            return {}
         names = [spec.name for spec in operator.plan.inputs]
         nothing = np.zeros(len(wanted), np.int64)
         held = {name: np.zeros(len(wanted), np.int64) for name in names}
@@ -100,30 +111,50 @@ class Heat:
                 for part in store.parts():
                     if part.run.order == "hash":  # others are few, and sorted when they are probed often
                         held[store.input] += _counts(part.hashes, wanted)
-        found = np.zeros(len(wanted))
+        found = {}
         for name in names:
             new = fresh.get(name, nothing) + copies.get(name, nothing)
-            found += new * prod((held[other].astype(np.float64) for other in names if other != name), start=1.0)
-        total = float(found.sum())
-        return found * min(1.0, operator.metrics.rows_out / total) if total else found
+            found[name] = new * prod((held[other].astype(np.float64) for other in names if other != name), start=1.0)
+        total = float(sum(amounts.sum() for amounts in found.values()))
+        scale = min(1.0, operator.metrics.rows_out / total) if total else 1.0
+        return {name: np.asarray(amounts * scale, np.float64) for name, amounts in found.items()}
 
     def _forget_cold(self) -> None:
         hottest = sorted(self.keys.items(), key=lambda item: (-item[1].work, item[0]))[:KEEP]
         self.keys = {number: one for number, one in hottest if one.work * RARE >= self.load}
 
-    def _name_keys(self, batch: Batch) -> None:
-        """Give keys that are new their text."""
+    def _name_keys(self, batch: Batch, witnessed: Collection[str]) -> None:
+        """Give keys that are new their text, and note which inputs they have come on."""
         for number, one in self.keys.items():
-            if not one.text:
-                one.text = next(filter(None, (_text(table, number) for table in batch.rows.values())), "")
+            wanted = [name for name in batch.rows if not one.text or (name in witnessed and name not in one.witnesses)]
+            for name in wanted:
+                key = _first_key(batch.rows[name], number)
+                if key is None:
+                    continue
+                one.text = one.text or key_text([python_value(column[0]) for column in key.columns])
+                if name in witnessed:
+                    one.witnesses = {**one.witnesses, name: int(fingerprints(key)[0])}
 
 
-def _text(table: pa.Table, number: int) -> str:
+def _added(before: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
+    """Amounts by input, what was before decayed."""
+    names = sorted(before.keys() | new.keys())
+    sums = {name: round(before.get(name, 0.0) * DECAY + new.get(name, 0), 3) for name in names}
+    return {name: amount for name, amount in sums.items() if amount >= 0.01}
+
+
+def _first_key(table: pa.Table, number: int) -> pa.Table | None:
+    """The key of a row with this hash. Of keys that share it, the same one whatever the order of the rows."""
     rows = np.flatnonzero(hashes_of(table) == np.uint64(number))
     if not len(rows):
-        return ""
-    keys = table.select(key_names(table.schema)).slice(int(rows[0]), 1)
-    return key_text([column[0].as_py() for column in keys.columns])
+        return None
+    keys = take(table.select(key_names(table.schema)), rows)
+    return keys.slice(int(np.argmin(fingerprints(keys))), 1)
+
+
+def fingerprints(keys: pa.Table) -> Hashes:
+    """A second hash of each key, by which keys can be told apart that have the first one in common."""
+    return hash_keys(keys.select(key_names(keys.schema)).columns)
 
 
 def _sorted(table: pa.Table) -> Hashes:

@@ -8,6 +8,7 @@ newer one, unless a version was asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +45,7 @@ from watersmeet.state.stored_run import StoredRun
 ARRIVED = "_ats"  # where a join knows of every row in which batch it came
 TRIES = 10  # versions that may be collected while they are opened
 MOST_FILES = 1 << 16
+_HEX = re.compile("0x([0-9a-fA-F]{2})*")  # how bytes are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +74,21 @@ class HeldRows:
     waits: Waits
 
 
+def key_columns(description: Description) -> list[tuple[str, pa.DataType]]:
+    """The columns of a key, as the first input names them, and the types in which they are compared."""
+    first = next(iter(description.columns.values()))
+    everything = description.plan.inputs[0].keys
+    kinds = everything[: len(everything) - sum(bool(column.null_if) for column in first)]
+    names = {column.column: column.name for column in first}
+    return [(names[key_name(i)], kind) for i, kind in enumerate(kinds)]
+
+
 def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
     """A key in the types in which the inputs are compared. Text is read as the type asks."""
-    first = next(iter(description.columns.values()))
-    flags = sum(bool(column.null_if) for column in first)  # they come after the keys
-    everything = description.plan.inputs[0].keys
-    kinds = everything[: len(everything) - flags]
-    names = {column.column: column.name for column in first}
-    wanted = ", ".join(f"{names[key_name(i)]}: {kind}" for i, kind in enumerate(kinds))
+    asked = key_columns(description)
+    flags = len(description.plan.inputs[0].keys) - len(asked)  # they come after the keys
+    kinds = [kind for _, kind in asked]
+    wanted = ", ".join(f"{name}: {kind}" for name, kind in asked)
     if len(values) != len(kinds):
         raise OptionError(
             who,
@@ -97,7 +106,7 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
                 who,
                 expected=f"a key ({wanted})",
                 found=f"{value!r}, which is none: {error}",
-                hint="Write times as 2024-05-17 12:00:00 (UTC), decimals with their digits.",
+                hint="Write times as 2024-05-17 12:00:00 (UTC), decimals with their digits, bytes as 0x00ff.",
                 option="key",
             ) from error
     arrays += [pa.array([False])] * flags
@@ -109,10 +118,10 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:
     if value is None:
-        raise ValueError("a row without a key is never held")
+        raise ValueError("a null cannot be looked for; read the rows without a key, and filter them")
     if isinstance(value, str) and not pa.types.is_string(kind):
         if pa.types.is_binary(kind):
-            return pa.array([value.encode()], kind)
+            return pa.array([bytes.fromhex(value[2:]) if _HEX.fullmatch(value) else value.encode()], kind)
         if pa.types.is_duration(kind):
             return pa.array([int(value)], pa.int64()).view(kind)
         if pa.types.is_timestamp(kind):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from watersmeet.columns.arrow import Indices, hashes_of, key_name, key_names
+from watersmeet.columns.arrow import Indices, hashes_of, key_name, key_names, python_values
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
 
@@ -198,7 +198,7 @@ def _grouped(keys: pa.Table) -> tuple[pa.Table, Counts]:
 
 
 def _texts(keys: pa.Table) -> list[str]:
-    columns = [column.to_pylist() for column in keys.columns]
+    columns = [python_values(column) for column in keys.columns]
     return [key_text(values) for values in zip(*columns, strict=True)]
 
 

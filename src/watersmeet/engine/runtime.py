@@ -51,7 +51,11 @@ def run_batch(
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
-    results = advance(operator, guests.with_rows_of_home(batch) if guests else batch)
+    joined = batch
+    if guests is not None:
+        joined = guests.with_rows_of_home(batch)
+        operator.hush(guests.hushed())
+    results = advance(operator, joined)
     joining = 0.0
     while True:
         started = perf_counter()

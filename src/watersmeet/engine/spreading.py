@@ -1,11 +1,12 @@
 """Which keys are hot, and where their rows go: a function of what all partitions have measured.
 
-Partition 0 decides, in batch N, from the versions N - 1 of all partitions, and commits the table with its version N; it
-holds for batch N + 1. So whoever asks for the table of a batch reads one manifest, every attempt finds the same, and
+The table of batch N is a function of the versions N - 1 of all partitions: of what they have measured, and of the table
+of batch N - 1, which partition 0 keeps. Whoever asks for it reads their manifests; every attempt finds the same, and
 nobody waits for anybody.
 
     hot       the work of a key is more than ENTER of what a partition does on average, until it is less than LEAVE
-    pieces    its work is cut into pieces of at most PIECE of that, and each goes where the load is smallest
+    pieces    the work of its new rows is cut into pieces of at most PIECE of that, and each goes where the load is
+              smallest; results that rows of the other inputs find stay where the rows are that they find
     copies    a partition that becomes a holder costs the rows of the other inputs once more: worth it as long as the
               copies are no more than WORTH of the key's work
 """
@@ -13,7 +14,7 @@ nobody waits for anybody.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -41,6 +42,13 @@ class Total:
     work: Loads  # by partition
     rows: dict[str, float]
     text: str
+    found: dict[str, Loads] = field(default_factory=dict)  # results, by the input whose new rows found them
+
+    def stays(self, split: str) -> Loads:
+        """What partitions will do wherever new rows of the split input go: rows of the others find those that are
+        there."""
+        others = (amounts for name, amounts in self.found.items() if name != split)
+        return sum(others, np.zeros(len(self.work)))
 
     @property
     def sum(self) -> float:
@@ -52,36 +60,63 @@ class Total:
         return sum(rows for name, rows in self.rows.items() if name != split)
 
 
-def decide(before: HotTable, heats: Sequence[Heat], splits: Collection[str]) -> HotTable:
-    """The table that follows another one. `splits` are the inputs that may be split."""
+@dataclass(frozen=True)
+class Split:
+    """How a key is divided."""
+
+    input: str
+    witness: int | None
+
+    @classmethod
+    def of(cls, key: HotKey) -> Split:
+        """As it is."""
+        return cls(key.split, key.witness)
+
+
+def decide(
+    before: HotTable, heats: Sequence[Heat], splits: Collection[str], witnessed: Collection[str] = ()
+) -> HotTable:
+    """The table that follows another one. `splits` are the inputs that may be split, those that are `witnessed` once
+    the key's home has had a row of them."""
     partitions = len(heats)
     loads = np.array([heat.load for heat in heats])
     mean = float(loads.mean())
     if partitions == 1 or mean < LEAST_LOAD:
         return before
     totals = _totals(heats)
-    hot = [number for number, total in totals.items() if _is_hot(before.keys.get(number), total, mean, splits)]
+    splitting: dict[int, Split] = {}
+    for number, total in totals.items():
+        known = before.keys.get(number)
+        found = Split.of(known) if known is not None else _split(number, total, heats, splits, witnessed)
+        if found is not None:
+            splitting[number] = found
+    hot = [
+        number
+        for number, split in splitting.items()
+        if _is_hot(before.keys.get(number), totals[number], mean, split.input)
+    ]
     hot.sort(key=lambda number: (-totals[number].sum, number))
     room = MOST_KEYS - len(before.keys)
     fresh = [number for number in hot if number not in before.keys][: max(0, room)]
     hot = [number for number in hot if number in before.keys or number in fresh]
     held = np.array([heat.held for heat in heats], np.float64)
-    free = np.maximum(loads - sum((totals[number].work for number in hot), np.zeros(partitions)), 0.0)
+    goes = (totals[number].work - totals[number].stays(splitting[number].input) for number in hot)
+    free = np.maximum(loads - sum(goes, np.zeros(partitions)), 0.0)
     balance = Balance(free, held > FULL * held.mean(), mean)
-    found = {}
+    placed = {}
     for number in hot:
         known = before.keys.get(number)
         stale = () if known is None else tuple(_stale(known, heats))
-        key = balance.place(number, known, stale, totals[number], _split(known, totals[number], splits))
+        key = balance.place(number, known, stale, totals[number], splitting[number])
         if key is not None:
-            found[number] = key
+            placed[number] = key
     for number, key in before.keys.items():
-        if number not in found:
+        if number not in placed:
             share = totals[number].sum / (mean * partitions) if number in totals else 0.0
             cooled = _cooled(key, heats, round(share, 4))
             if len(cooled.holders) > 1 or cooled.stale:
-                found[number] = cooled
-    return HotTable(found)
+                placed[number] = cooled
+    return HotTable(placed)
 
 
 def _cooled(key: HotKey, heats: Sequence[Heat], share: float) -> HotKey:
@@ -91,7 +126,7 @@ def _cooled(key: HotKey, heats: Sequence[Heat], share: float) -> HotKey:
     done = {one for one in key.holders if one not in (home, *key.targets) and heats[one].needs_no_copies(key.hash)}
     holders = tuple(one for one in key.holders if one not in done)
     stale = tuple(sorted(done | set(_stale(key, heats))))
-    return HotKey(key.hash, key.split, holders, (home,), stale, share, key.text)
+    return replace(key, holders=holders, targets=(home,), stale=stale, share=share)
 
 
 def _stale(key: HotKey, heats: Sequence[Heat]) -> list[int]:
@@ -108,34 +143,52 @@ def _totals(heats: Sequence[Heat]) -> dict[int, Total]:
             total.text = total.text or one.text
             for name, rows in one.rows.items():
                 total.rows[name] = total.rows.get(name, 0.0) + rows
+            for name, results in one.found.items():
+                total.found.setdefault(name, np.zeros(len(heats)))[partition] += results
     return found
 
 
-def _split(key: HotKey | None, total: Total, splits: Collection[str]) -> str:
-    """The input that is split: the largest at the time when the key became hot."""
-    return key.split if key is not None else max(sorted(splits), key=lambda name: total.rows.get(name, 0.0))
+def candidates(
+    number: int, heats: Sequence[Heat], splits: Collection[str], witnessed: Collection[str]
+) -> dict[str, int | None]:
+    """The inputs by which a key can be split that is not yet, with the witnesses that they need."""
+    home = heats[home_of(number, len(heats))].keys.get(number)
+    there: dict[str, int] = {} if home is None else home.witnesses
+    return {name: there.get(name) for name in splits if name not in witnessed or name in there}
 
 
-def _is_hot(key: HotKey | None, total: Total, mean: float, splits: Collection[str]) -> bool:
+def _split(
+    number: int, total: Total, heats: Sequence[Heat], splits: Collection[str], witnessed: Collection[str]
+) -> Split | None:
+    """The input that is split: the largest at the time when the key becomes hot."""
+    found = candidates(number, heats, splits, witnessed)
+    name = max(sorted(found), key=lambda name: total.rows.get(name, 0.0), default=None)
+    return None if name is None else Split(name, found[name])
+
+
+def _is_hot(key: HotKey | None, total: Total, mean: float, split: str) -> bool:
     limit = LEAVE if key is not None and key.is_spread else ENTER
-    return total.sum >= limit * mean and total.copied(_split(key, total, splits)) <= WORTH * total.sum
+    return total.sum >= limit * mean and total.copied(split) <= WORTH * total.sum
 
 
 @dataclass
 class Balance:
     """What partitions do and hold: pieces of hot keys are given to those that do least."""
 
-    loads: Loads  # without the hot keys that have no place yet
+    loads: Loads  # without what new rows of the hot keys make that have no place yet
     full: npt.NDArray[np.bool_]  # which hold too much
     mean: float
 
-    def place(self, number: int, key: HotKey | None, stale: tuple[int, ...], total: Total, split: str) -> HotKey | None:
+    def place(
+        self, number: int, key: HotKey | None, stale: tuple[int, ...], total: Total, split: Split
+    ) -> HotKey | None:
         """Give the pieces of a key to partitions; None if all of it stays at home."""
         partitions, home = len(self.loads), home_of(number, len(self.loads))
         holders = set(key.holders) if key is not None else {home}
-        copied = total.copied(split)
+        copied = total.copied(split.input)
         most = max(len(holders), int(WORTH * total.sum / copied) if copied else partitions)
-        pieces = min(max(2, ceil(total.sum / (PIECE * self.mean))), MOST_PIECES)
+        goes = max(total.sum - float(total.stays(split.input).sum()), 0.0)
+        pieces = min(max(2, ceil(goes / (PIECE * self.mean))), MOST_PIECES)
         targets = []
         for _ in range(pieces):
             others = range(partitions) if len(holders) < most else ()
@@ -145,12 +198,13 @@ class Balance:
                 holders.add(chosen)
                 self.loads[chosen] += copied
             targets.append(chosen)
-            self.loads[chosen] += total.sum / pieces
+            self.loads[chosen] += goes / pieces
         if holders == {home} and not stale:
             return None
         share = round(total.sum / (self.mean * partitions), 4)
         text = key.text if key is not None and key.text else total.text
-        return HotKey(number, split, tuple(sorted(holders)), tuple(sorted(targets)), stale, share, text)
+        places = tuple(sorted(holders)), tuple(sorted(targets)), stale
+        return HotKey(number, split.input, *places, share, text, split.witness)
 
     def _price(self, one: int, holders: Collection[int], copied: float) -> tuple[bool, float, int]:
         """What it costs to give a piece to a partition: those that hold too much come last."""

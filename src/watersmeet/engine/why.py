@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from watersmeet.columns.arrow import python_values
 from watersmeet.engine.held_rows import (
     HeldRows,
     as_key,
@@ -83,7 +84,9 @@ def why(
 def _reasons(
     description: Description, input: str, held: HeldRows, most: int, named: Callable[[str], str]
 ) -> Iterator[Reason]:
-    rows = user_table(description, input, held.table.slice(0, most)).to_pylist()
+    table = user_table(description, input, held.table.slice(0, most))
+    columns = [python_values(column) for column in table.columns]
+    rows = [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
     is_local = clock_is_local(description, input)
     for at, row in enumerate(rows):
         until = None if held.waits.until is None else int(held.waits.until[at])
@@ -112,8 +115,8 @@ def _waiting(waits: Waits, until: int | None, named: Callable[[str], str], is_lo
     if waits.what == "time" and until is not None:
         if not waits.inputs:
             return "waits for no input any more"
-        now = "nothing has come yet" if waits.now is None else f"now {_time(waits.now, is_local)}"
-        return f"waits until {inputs} {'pass' if many else 'passes'} {_time(until, is_local)} ({now})"
+        now = "nothing has come yet" if waits.now is None else f"now {shown_time(waits.now, is_local)}"
+        return f"waits until {inputs} {'pass' if many else 'passes'} {shown_time(until, is_local)} ({now})"
     if waits.what == "end":
         return f"waits until {inputs} {'end' if many else 'ends'}" if inputs else "waits to be joined with rows on disk"
     return {
@@ -129,6 +132,11 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
 
 
-def _time(time: int, is_local: bool) -> str:
+def shown_time(time: int, is_local: bool) -> str:
+    """A time of rows, with its zone unless it has none.
+
+    >>> shown_time(1_000_000, False), shown_time(1_500_000, True)
+    ('1970-01-01 00:00:01 UTC', '1970-01-01 00:00:01.500000')
+    """
     text = str(np.datetime64(time, "us")).replace("T", " ").removesuffix(".000000")
     return text if is_local else f"{text} UTC"

@@ -31,7 +31,7 @@ from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.plan.options import Options
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
-from watersmeet.spark.explaining import function_name, reasons, tell
+from watersmeet.spark.explaining import function_name, joins_in, reasons, tell
 from watersmeet.spark.failure import raised
 from watersmeet.spark.hot_routing import partition_of_row, with_targets
 from watersmeet.spark.markers import marker_stream
@@ -112,6 +112,7 @@ class Binding:
         if plan.former:
             sweep(directory, plan)
         record_inputs(directory, described(plan, rows, key_types))
+        self.sources = [_apart(source, plan.partitions) for source in self.sources]
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
@@ -131,8 +132,9 @@ class Binding:
                 self.who,
                 expected='hot_keys="off" for this join',
                 found=f'hot_keys="auto" with how={plan.how!r} and its other options',
-                hint="No input can be split of a full join, nor of one with optional inputs, times of arrival, "
-                "promises, dropped late rows, on_overload or idle_timeout (docs/hot-keys.md). Leave hot_keys out.",
+                hint="No input can be split of a full join with a window or a condition, nor of one with optional "
+                "inputs, times of arrival, promises, dropped late rows, on_overload or idle_timeout "
+                "(docs/hot-keys.md). Leave hot_keys out.",
                 option="hot_keys",
             )
 
@@ -273,6 +275,15 @@ class Binding:
         ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
+
+
+def _apart(source: Source, partitions: int) -> Source:
+    """The results of another join are shuffled before the union, which would give its partitions new numbers: under
+    these it would not find its state."""
+    if not joins_in(source.frame):
+        return source
+    keys = (quoted(source.frame.columns[position]) for position in source.keys)
+    return replace(source, frame=source.frame.repartition(partitions, *keys))
 
 
 def _identity() -> BatchFunction:

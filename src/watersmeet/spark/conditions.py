@@ -11,6 +11,7 @@ Whatever is not listed in docs/conditions.md is refused, with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -96,11 +97,11 @@ class Where:
         try:
             return sqlglot.parse_one(self.text, dialect="spark")
         except sqlglot.errors.SqlglotError as error:
-            lines = str(error).splitlines()
+            reason = re.sub(r"Required keyword: .* for <class .*>", "a part is missing", str(error).splitlines()[0])
             raise OptionError(
                 self.who,
                 expected="where = a condition in Spark's SQL",
-                found=f"{self.text!r} ({lines[0]})",
+                found=f"{self.text!r} ({reason})",
                 hint="Write for example where='left.price <= right.limit'.",
                 option="where",
             ) from None
@@ -178,7 +179,8 @@ class Where:
             if isinstance(node, kind):
                 made: Part = make(self, node)
                 return made
-        return self._refuse(node, f"conditions have no {type(node).__name__}", f"They have {SUBSET}.")
+        what = f"no function {node.name.lower()}" if isinstance(node, exp.Anonymous) else "nothing like it"
+        return self._refuse(node, f"conditions have {what}", f"They have {SUBSET}.")
 
     def _column(self, node: exp.Column) -> Part:
         side, position = self.found[id(node)]

@@ -54,6 +54,11 @@ def function_name(join: str) -> str:
     return f"watersmeet_{join}"
 
 
+def joins_in(frame: DataFrame) -> list[str]:
+    """The joins in the plan of a DataFrame, by their ids, from the top down."""
+    return [name for text in plans(frame).functions() for name in _NAME.findall(text)]
+
+
 def tell(join: str, story: Story, directory: StateDir) -> None:
     """Keep the story of a join that was built."""
     _STORIES[join] = story, directory.place
@@ -64,7 +69,7 @@ def tell(join: str, story: Story, directory: StateDir) -> None:
 
 def stories(frame: DataFrame) -> list[tuple[Story, str]]:
     """The joins in a DataFrame with their state directories, those whose results go into others first."""
-    found = [name for text in plans(frame).functions() for name in _NAME.findall(text)]
+    found = joins_in(frame)
     return [_STORIES[name] for name in reversed(dict.fromkeys(found)) if name in _STORIES]
 
 
@@ -100,6 +105,14 @@ def explain(
 
 
 def _found(join: Any) -> tuple[Story, str]:
+    if not isinstance(join, DataFrame | str | os.PathLike):
+        raise OptionError(
+            WHO,
+            expected="join = the DataFrame of a join, or its state directory",
+            found=repr(join),
+            hint="Give what wm.join has returned.",
+            option="join",
+        )
     if not isinstance(join, DataFrame):
         directory = _state_dir(checked_path(WHO, "join", join), "join")
         assert directory is not None

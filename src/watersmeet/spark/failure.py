@@ -38,9 +38,14 @@ def reported(who: str) -> Iterator[None]:
         # Else the frames of PySpark's worker come before the sentence. The setting ends with this process: PySpark
         # does not use a worker again in which a task has failed.
         os.environ[_HIDE_TRACEBACK] = "1"
-        sent = named(error, who).with_traceback(None)
-        sent.add_note(sent.as_line())
-        raise sent from None
+        raise noted(error, who) from None
+
+
+def noted(error: WatersmeetError, who: str) -> WatersmeetError:
+    """An error of ours under the name of the public function, with the line by which it is found in Spark's text."""
+    sent = named(error, who).with_traceback(None)
+    sent.add_note(sent.as_line())
+    return sent
 
 
 def raised(

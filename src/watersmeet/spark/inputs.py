@@ -9,9 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import OptionError, PlanError
+from watersmeet.errors import NotStreamingError, OptionError, PlanError
 from watersmeet.plan.options import checked_path, known_names
-from watersmeet.semistream.master_table import MasterTable
 from watersmeet.spark.schema import check_frame
 
 
@@ -61,7 +60,24 @@ class JoinInputs:
         check_frame(who, "left", left)
         if isinstance(right, Master):
             return cls(left, table=right.table)
+        if isinstance(right, str | os.PathLike):
+            raise OptionError(
+                who,
+                expected="right = a DataFrame or wm.master(...)",
+                found=repr(right),
+                hint=f"Write wm.master({str(right)!r}) for a table that prepare_master has written.",
+                option="right",
+            )
         check_frame(who, "right", right)
+        if right.isStreaming and not left.isStreaming:
+            raise NotStreamingError(
+                who,
+                expected="the stream as left input, and the table as right one",
+                found="a batch DataFrame as left input, and a streaming one as right",
+                hint="Exchange them; or read the left one with spark.readStream.",
+                option="left",
+                input="left",
+            )
         return cls(left, right=right) if right.isStreaming else cls(left, table=right)
 
     @classmethod
@@ -74,18 +90,19 @@ class JoinInputs:
                 hint="Put it into the list, and give the key by name: on=...",
                 option="right",
             )
-        frames = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        frames: list[Any] = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         if not frames:
             raise OptionError(
                 who, expected="streams to join", found="none", hint="Give two or more of them.", option="left"
             )
         for frame in frames:
+            if isinstance(frame, Master) or (isinstance(frame, DataFrame) and not frame.isStreaming):
+                raise NotStreamingError(
+                    who,
+                    expected="streams in the list of inputs",
+                    found="a table among them",
+                    hint="Join the streams first, and their result with the table: wm.join(joined, table, ...).",
+                    option="left",
+                )
             check_frame(who, "left", frame)
         return cls(frames[0], len(frames), several=inputs)
-
-    def prepared(self) -> dict[str, Any] | None:
-        """What is known of a table that is prepared."""
-        if self.table is None or isinstance(self.table, DataFrame):
-            return None
-        newest = MasterTable(self.table).latest()
-        return {**newest, "partitions": newest["table"]["partitions"]}

@@ -18,13 +18,15 @@ from watersmeet.errors import CorruptStateError, OptionError, PlanError
 from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import checked_path, known_names_and
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
+from watersmeet.semistream.options import checked_type
 from watersmeet.spark.explaining import because
 from watersmeet.spark.inputs import JoinInputs, Master
 from watersmeet.spark.key_facts import Punctuations
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
 from watersmeet.spark.punctuated import punctuated_join
-from watersmeet.spark.semistream import semi_stream_join, use_storages
+from watersmeet.spark.schema import check_streaming, find_column, key_pairs
+from watersmeet.spark.semistream import prepared_table, semi_stream_join, use_storages
 from watersmeet.spark.storage import StorageOptions
 from watersmeet.spark.window import window_join
 from watersmeet.state.directory import StateDir
@@ -128,6 +130,7 @@ def join(
     >>> wm.join([views, baskets, buys], on="user_id", state_dir="state/visits")  # doctest: +SKIP
     """
     inputs = JoinInputs.of(WHO, left, right)
+    ends = None if isinstance(ends, Mapping) and not ends else ends  # nothing is said
     promised = {"unique": unique, "clustered": clustered, "ordered": ordered, "ends": ends}
     facts = Facts(
         streams=inputs.streams,
@@ -139,9 +142,17 @@ def join(
         how=checked_how(WHO, how).name,
     )
     choice = decide(WHO, facts, operator)
+    if facts.several and isinstance(within, tuple | list | Between):
+        raise OptionError(
+            WHO,
+            expected="within = one duration with a list of streams",
+            found=repr(within),
+            hint="Write within='30 min': the longest time between the first and the last row of a combination.",
+            option="within",
+        )
     given = {
-        "window": pair_within(WHO, within) if isinstance(within, tuple | list) and not facts.several else within,
-        "time": time,
+        "window": pair_within(WHO, within) if isinstance(within, tuple | list) else within,
+        "time": _of_both(time) if facts.window and not facts.several else time,
         "constraints": _constraints(unique, clustered, ordered) or None,
         "punctuations": ends,
         "memory": memory,
@@ -155,11 +166,31 @@ def join(
     if inputs.table is not None:
         place = checked_path(WHO, "state_dir", state_dir)
         use_storages(inputs.frame, place, inputs.table, storage_options, cache, cache_dir)
-        inside = list(choices(choice.value, given, table=inputs.prepared(), earlier=earlier_options(place)))
+        checked_type(WHO, how)
+        table = _prepared(inputs.frame, inputs.table, on, place, partitions)
+        inside = list(choices(choice.value, given, table=table, earlier=earlier_options(place)))
     else:
         inside = list(choices(choice.value, given))
     with because([choice, *inside]), _in_our_words([name for name in KINDS if name in facts.promises]):
         return _call(choice.value, inputs, on, how, {**as_options(inside, given), "state_dir": state_dir})
+
+
+def _prepared(
+    stream: DataFrame, table: str | DataFrame, on: Any, place: str, partitions: int | None
+) -> Mapping[str, Any]:
+    """What is known of the table; a DataFrame is prepared now, since what is chosen depends on its size."""
+    check_streaming(WHO, "left", stream)
+    pairs, _ = key_pairs(WHO, on)
+    for name, _ in pairs:
+        find_column(WHO, "left", stream, name)
+    with _in_our_words([]):
+        return prepared_table(table, [name for _, name in pairs], StateDir(place), partitions).about()
+
+
+def _of_both(time: Any) -> Any:
+    """The time columns of two inputs; a dict names the inputs."""
+    named = isinstance(time, Mapping) and time.keys() == {"left", "right"}
+    return (time["left"], time["right"]) if named else time
 
 
 def _constraints(unique: Any, clustered: Any, ordered: Any) -> list[Constraint | Mapping[str, Any]]:

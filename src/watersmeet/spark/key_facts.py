@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from watersmeet.errors import ColumnError, KeyTypeError, OptionError
+from watersmeet.plan.options import known_fields
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.punctuated.promises.ordering import is_ordered
 from watersmeet.spark.binding import internal_name
@@ -23,6 +24,7 @@ from watersmeet.spark.schema import Source, arrow_type, check_streaming, find_co
 _SEQUENCES = (T.IntegralType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
+@known_fields
 @dataclass(frozen=True)
 class PunctuationRows:
     """Punctuations are rows of the input itself, marked by a column.

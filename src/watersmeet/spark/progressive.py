@@ -80,8 +80,8 @@ def progressive_join(
         policy: What leaves memory and what idle time is used for: `"rpj"` (rate-based, the default), `"xjoin"` as
             published, `"xjoin-fresh"` or `"hmj"`. Never changes the answer.
         flush: Which rows leave memory first: `"optimal"`, `"long-run"` (optimal without short runs on disk),
-            `"largest"`, `"smallest"`, `"all"`, or for `"hmj"` `"adaptive"` (its default), `"all"`, `"largest"`,
-            `"smallest"`.
+            `"classes"` (optimal, but the largest of buckets that are about equally likely to be probed), `"largest"`,
+            `"smallest"`, `"all"`, or for `"hmj"` `"adaptive"` (its default), `"all"`, `"largest"`, `"smallest"`.
         idle_after: How long both inputs must be silent before idle batches work on what is on disk.
         buckets: Into how many buckets the keys of a partition are divided; fixed once the query has run.
         page_rows: Rows in a page, the unit in which spilled rows are written and read.

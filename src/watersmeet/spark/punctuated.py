@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
 from watersmeet.join.victims import Policy
@@ -21,11 +21,12 @@ from watersmeet.punctuated.propagation import COLUMN
 from watersmeet.spark.binding import Binding, Output, binary_sources
 from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.key_facts import KeyFacts, Punctuations
-from watersmeet.spark.output import binary_output, check_clashes, typed_sources
+from watersmeet.spark.output import binary_output, typed_sources
 from watersmeet.spark.promises import FIELDS
 from watersmeet.spark.schema import (
     Source,
     common_key_types,
+    comparable_name,
     key_pairs,
     quoted,
 )
@@ -94,7 +95,8 @@ def punctuated_join(
         policy: Which rows are spilled first, both inputs' together: `"largest"` (the largest buckets of both, the
             default), `"rpj"` (where fewest arrivals are expected), `"xjoin"` (the largest buckets of an input) or
             `"hmj"` (large and balanced ones). Never changes the answer.
-        flush: How the policy chooses: `"optimal"`, `"long-run"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
+        flush: How the policy chooses: `"optimal"`, `"long-run"`, `"classes"`, `"largest"`, `"smallest"`, `"all"` or
+            `"adaptive"`.
         goal: A shorthand that sets `purge` and `scheduling`: `"throughput"`, `"memory"` or `"punctuations"` (the
             earliest propagation).
         scheduling: With `quota`, which rows go first: `"sequential"`, `"priority"` (the one side), `"value"` (rows that
@@ -160,7 +162,7 @@ def punctuated_join(
     extra = []
     if propagate is not None:
         field = T.StructField(propagate, _punctuation_type(sources[0], key_types), True)
-        check_clashes(WHO, [*output, Output(field, "left", 0)], left.sparkSession)
+        _check_new(propagate, output, left.sparkSession)
         extra = [(field, "left", COLUMN)]
     joined = Binding(
         who=WHO,
@@ -181,6 +183,20 @@ def punctuated_join(
     # Only here is it known which partition says a pattern that every partition must say.
     column = quoted(propagate)
     return joined.withColumn(propagate, F.when(column.isNotNull(), column.withField("part", F.spark_partition_id())))
+
+
+def _check_new(name: str, output: Sequence[Output], session: SparkSession) -> None:
+    """The column of punctuations has a name of its own."""
+    taken = [column.field.name for column in output]
+    if comparable_name(session, name) in [comparable_name(session, one) for one in taken]:
+        raise ColumnError(
+            WHO,
+            expected="propagate = a name that no column of the output has",
+            found=f"propagate={name!r} and the columns {', '.join(taken)}",
+            hint="Choose another name.",
+            option="propagate",
+            column=name,
+        )
 
 
 def _punctuation_type(source: Source, key_types: Sequence[T.DataType]) -> T.StructType:

@@ -181,6 +181,11 @@ def key_pairs(who: str, on: Any) -> tuple[list[tuple[str, str]], bool]:
     if isinstance(on, str):
         return [(on, on)], True
     items = list(on) if isinstance(on, Sequence) else []
+    twice = next((item for at, item in enumerate(items) if isinstance(on, list) and item in items[:at]), None)
+    if isinstance(twice, str | tuple):
+        raise OptionError(
+            who, expected="each key once", found=f"{twice!r} twice in on", hint="Leave one out.", option="on"
+        )
     if len(items) == 2 and isinstance(on, tuple) and _are_text(items):
         return [(str(items[0]), str(items[1]))], False
     if items and _are_text(items):

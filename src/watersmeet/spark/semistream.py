@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from watersmeet.errors import OptionError, PlanError
+from watersmeet.join.join_type import JoinType
 from watersmeet.plan.options import check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
@@ -48,6 +50,7 @@ def semi_stream_join(
     state_dir: str | os.PathLike[str],
     nulls_match: bool | Sequence[str] = False,
     where: str | None = None,
+    master_columns: Sequence[str] | None = None,
     memory: int | str = "64 MB",
     policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
     max_delay: int = 10,
@@ -78,6 +81,8 @@ def semi_stream_join(
         where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
             right.limit"`. The stream is called `left` or `stream`, the table `right` or `master` (see
             docs/conditions.md).
+        master_columns: The columns of the table that the output has beside the keys, all by default. Only these, and
+            what `where` needs, are cached: fewer of them make room for more keys.
         memory: Bytes for waiting rows and cache together, over all partitions, such as `"256 MB"`.
         policy: Which algorithm: `"aligned"` (chunks are ranges of the key's hash), `"ssbj"` or `"mesh"` (chunks in any
             order, with and without a cache). Never changes the answer.
@@ -115,7 +120,8 @@ def semi_stream_join(
     state_dir = checked_path(WHO, "state_dir", state_dir)
     use_storages(stream, state_dir, master, storage_options, cache, cache_dir)
     home = StateDir(state_dir)
-    table = _table(master, [right for _, right in pairs], home, partitions)
+    keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
+    table = prepared_table(master, [right for _, right in pairs], home, partitions)
     newest = table.latest()
     description = Description(**newest["table"])
     path = table.directory.place
@@ -131,14 +137,13 @@ def semi_stream_join(
     )
     _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
 
-    keys = [find_column(WHO, STREAM, stream, left) for left, _ in pairs]
     payload = [i for i in range(len(stream.columns)) if i not in keys]
     left = Source(STREAM, stream, keys, payload)
     right = _master_source(stream, description, [name for _, name in pairs])
     condition = where_of(WHO, where, [left, right])
     whole = right  # the rows of the table have all its columns, also where no more than keys are wanted
     left, right = typed_sources([left, right], kind)
-    columns = binary_output(WHO, left, right, shared=shared, how=kind)
+    columns = binary_output(WHO, left, _projected(right, master_columns, kind), shared=shared, how=kind)
     frame = Binding(
         who=WHO,
         operator="semi_stream",
@@ -165,6 +170,30 @@ def semi_stream_join(
     return frame
 
 
+def _projected(table: Source, names: Sequence[str] | None, kind: JoinType) -> Source:
+    """The table with the columns that are wanted of it."""
+    if names is None:
+        return table
+    if kind.exists:
+        raise OptionError(
+            WHO,
+            expected=f"no master_columns with how={kind.name!r}, whose output has columns of the stream alone",
+            found=f"master_columns={names!r}",
+            hint="Leave it out: of the table only keys are cached.",
+            option="master_columns",
+        )
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise OptionError(
+            WHO,
+            expected="master_columns as a list of column names",
+            found=repr(names),
+            hint='Such as ["price", "name"].',
+            option="master_columns",
+        )
+    wanted = {find_column(WHO, MASTER, table.frame, name) for name in names}
+    return replace(table, payload=[position for position in table.payload if position in wanted])
+
+
 def use_storages(
     stream: DataFrame,
     state_dir: str,
@@ -179,9 +208,10 @@ def use_storages(
         use_storage(WHO, stream.sparkSession, place, storage_options, cache, cache_dir)
 
 
-def _table(
+def prepared_table(
     master: str | os.PathLike[str] | DataFrame, keys: Sequence[str], home: StateDir, partitions: int | None
 ) -> MasterTable:
+    """The table of a path; a DataFrame is prepared into the state directory the first time."""
     if not isinstance(master, DataFrame):
         return MasterTable(checked_path(WHO, "master", master))
     if master.isStreaming:

@@ -25,6 +25,9 @@ JOIN_SETTINGS = {
     AVAILABLE_NOW_WRAPPER: "true",
     # Spark would plan each micro-batch again when its shuffle has run, in which a join has nothing to gain.
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    # Hadoop would write a file of checksums beside each file of a checkpoint on a local disk, and start a process for
+    # the permissions of each, which small micro-batches wait for. Spark's own state stores have checksums without it.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # The C library would give every large array back to the system and fault it in again, page by page.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),

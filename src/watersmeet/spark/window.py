@@ -109,7 +109,8 @@ def window_join(
         policy: Which rows leave memory first: `"soonest"` (those that expire soonest, the default), `"rpj"` (those
             least likely to match, by the arrival rates of both inputs), `"xjoin"` or `"hmj"`, as in `progressive_join`.
             On disk they are probed like those in memory: it never changes the answer, nor when it comes.
-        flush: How the policy chooses: `"optimal"`, `"long-run"`, `"largest"`, `"smallest"`, `"all"` or `"adaptive"`.
+        flush: How the policy chooses: `"optimal"`, `"long-run"`, `"classes"`, `"largest"`, `"smallest"`, `"all"` or
+            `"adaptive"`.
         on_overload: `"keep"` is exact: what does not fit in memory goes to disk. `"shed"` drops rows when they come
             faster than the service rate, `"shrink"` shortens the windows until they fit in memory; both account for it,
             and neither can prove that a row has no match, so they work with `how="inner"` only.

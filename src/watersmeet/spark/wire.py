@@ -206,6 +206,7 @@ class Job:
             null_keys=null_keys,
             null_rows=null_rows,
             copies=copies,
+            has_guests=union.has_routes,
         )
 
 
@@ -239,7 +240,8 @@ class _Union:
     def __init__(self, table: pa.Table, *, hot_keys: bool) -> None:
         self.table = table
         self.codes: npt.NDArray[np.int32] = numpy_of(table.column(INPUT))
-        if hot_keys:
+        self.has_routes = hot_keys and bool(np.any(self.codes < 0))
+        if self.has_routes:
             self.codes = np.where(self.codes < 0, (-1 - self.codes) & ((1 << HOT_BITS) - 1), self.codes)
         self.hashes: Hashes = numpy_of(one_chunk(table.column(HASH)).view(pa.uint64()))
         self.time = int(table.column(TIME)[0].as_py()) if TIME in table.column_names else 0

@@ -24,6 +24,19 @@ def rows(keys: list[int]) -> pa.Table:
     return pa.table({HASH: pa.array(hash_keys([column]), pa.uint64()), "_k0": column, "_p0": column})
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
+def test_times_that_python_does_not_have(kind: pa.DataType) -> None:
+    """Spark has timestamps and dates beyond the years 1 to 9999."""
+    raw = pa.int64() if kind.bit_width == 64 else pa.int32()
+    far, near = np.iinfo(raw.to_pandas_dtype()).max, 0
+    column = pa.array([far, far, near], raw).cast(kind)
+    table = pa.table({HASH: pa.array(hash_keys([column]), pa.uint64()), "_k0": column, "_p0": column})
+    watch = KeyWatch(make_plan("symmetric"), {}, Batch(0, rows={"left": table}))
+    top = watch.save()["rows"]["left"]["top"]
+    assert sorted(top.values()) == [1, 2]
+    assert "1970" not in max(top, key=top.__getitem__)
+
+
 def watched(plan: JoinPlan | None = None, before: dict[str, Any] | None = None, **keys: list[int]) -> KeyWatch:
     """What has seen a batch with these rows; one on each input if none are given."""
     tables = {name: rows(found) for name, found in (keys or {"left": [1], "right": [1]}).items()}

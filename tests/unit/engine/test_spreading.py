@@ -80,6 +80,27 @@ def test_the_larger_input_is_split_unless_it_must_not_be() -> None:
     assert decide(HotTable(), before, ("left",)).keys == {}  # to copy the larger one is not worth it
 
 
+def test_an_input_that_needs_a_witness_is_split_once_the_home_has_one() -> None:
+    before = heats([1000.0] * 4, {3: {"left": 200.0, "right": 10_000.0}})
+    assert decide(HotTable(), before, BOTH, witnessed=("right",)).keys == {}
+    before[3].keys[3].witnesses = {"right": 99}
+    before[2].keys[3] = KeyHeat(10.0, {"left": 10.0}, "", {"left": 77})  # not the home
+    after = decide(HotTable(), before, BOTH, witnessed=("right",))
+    assert (after.keys[3].split, after.keys[3].witness) == ("right", 99)
+    assert decide(after, before, BOTH, witnessed=("right",)).keys[3].witness == 99
+    assert decide(after, heats([1000.0] * 4, {}), BOTH, witnessed=("right",)).keys[3].witness == 99
+
+
+def test_what_stored_rows_make_of_work_stays_with_them() -> None:
+    """Right rows find most of what they find at home: new left rows, which the rest of the work is, go elsewhere."""
+    before = heats([1000.0] * 4, {6: {"left": 4000.0, "right": 10.0}})
+    assert 2 in decide(HotTable(), before, BOTH).keys[6].targets
+    before[2].load += 2000.0
+    before[2].keys[6] = KeyHeat(6010.0, {"left": 4000.0, "right": 10.0}, "6", {}, {"right": 2000.0})
+    key = decide(HotTable(), before, BOTH).keys[6]
+    assert (key.split, {*key.targets}, {*key.holders}) == ("left", {0, 1, 3}, {0, 1, 2, 3})
+
+
 def test_copies_are_limited_by_what_they_cost() -> None:
     few = decide(HotTable(), heats([1000.0] * 8, {3: {"left": 7000.0, "right": 1500.0}}), BOTH).keys[3]
     many = decide(HotTable(), heats([1000.0] * 8, {3: {"left": 7000.0, "right": 50.0}}), BOTH).keys[3]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
+from tests.conformance.sampling import LEADING
 
 from watersmeet.engine.runtime import run_batch
 from watersmeet.pipeline.report import state_rows
@@ -96,7 +97,7 @@ def test_only_living_rows_of_inputs_count(store: PartitionStore) -> None:
     [
         case
         for case in CASES
-        if case.how in ("inner", "full", "left_semi")
+        if case in LEADING
         and ("spilling" in case.name or case.name.startswith(("semi_stream", "rpj", "window")))
         and "at once" not in case.name  # nothing waits there
     ],
