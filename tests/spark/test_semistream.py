@@ -67,7 +67,7 @@ def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:
         ("aligned", "left_anti", "hash"),
         ("ssbj", "inner", "arrival"),
         ("ssbj", "semi", "arrival"),
-        ("ssbj", "leftOuter", "arrival"),
+        ("ssbj", "leftOuter, without the supplier", "arrival"),
         ("mesh", "inner", "hash"),
         ("mesh", "anti", "hash"),
     ],
@@ -77,11 +77,14 @@ def test_equals_the_batch_join_over_restarts(
 ) -> None:
     path, state = tmp_path / "master", tmp_path / "state"
     wm.prepare_master(parts(spark), "part_id", path, partitions=2, chunk_rows=150, layout=layout)
+    how, _, narrow = how.partition(", ")
+    chosen = {"master_columns": ["price"]} if narrow else {}
+    table = parts(spark).drop("supplier") if narrow else parts(spark)
 
     def joined() -> DataFrame:
         source = stream_of(spark, tmp_path / "in")
         return wm.semi_stream_join(
-            source, path, "part_id", state_dir=state, policy=policy, how=how, max_delay=4, idle="sleep"
+            source, path, "part_id", state_dir=state, policy=policy, how=how, max_delay=4, idle="sleep", **chosen
         )
 
     write_stream(tmp_path / "in", 4, 600)
@@ -91,7 +94,7 @@ def test_equals_the_batch_join_over_restarts(
     wm.end_input(state, "stream")
     run(joined(), tmp_path)
 
-    expected = spark.read.parquet(f"{tmp_path}/in").join(parts(spark), "part_id", how)
+    expected = spark.read.parquet(f"{tmp_path}/in").join(table, "part_id", how)
     found = spark.read.parquet(str(tmp_path / "out"))
     assert joined().schema == expected.select(*found.columns).schema
     assert found.columns == expected.columns
@@ -299,6 +302,13 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
         wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", how="left_ant")
     with pytest.raises(OptionError, match="max_delay"):
         wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", max_delay=0)
+    mesh: dict[str, Any] = {"on": "part_id", "state_dir": state, "policy": "mesh"}
+    with pytest.raises(ColumnError, match="Did you mean 'price'"):
+        wm.semi_stream_join(stream, path, master_columns=["prise"], **mesh)
+    with pytest.raises(OptionError, match="a list of column names, found 'price'"):
+        wm.semi_stream_join(stream, path, master_columns="price", **mesh)
+    with pytest.raises(OptionError, match="of the table only keys are cached"):
+        wm.semi_stream_join(stream, path, how="left_semi", master_columns=["price"], **mesh)
     with pytest.raises(PlanError, match="a join on part_id"):
         wm.semi_stream_join(stream, path, [("sale", "supplier")], state_dir=state, policy="mesh")
     text = stream.withColumn("part_id", F.col("part_id").cast("string"))

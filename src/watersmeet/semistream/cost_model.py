@@ -4,14 +4,18 @@ One loop reads a chunk of b master rows and takes in w stream rows, of which w_N
 w_S = (1 - h) w wait for k = R_t / b loops:
 
     memory      M      = (b + h_R f) v_R + h_R c_entry + w_S k (v_P + f v_S)                                     (Eq. 1)
-    time        c_loop = c_F + c_IO b + c_H min(b, w_S k)
-                       + w_N (c_S + c_H + c_O) + w_S (c_S + c_H + c_A + c_E + c_O)                               (Eq. 2)
+    time        c_loop = c_F + c_C + c_IO b + c_H min(b, w_S k) + w_N c_N + w_S c_W                              (Eq. 2)
     rate        mu     = w / c_loop                                                                       (Eq. 3 to 5)
 
-Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out); moving rows into the
-cache is rare and not charged to every loop; a cache entry has a price; the shorter of chunk and waiting rows is looked
-up in the longer (c_H b in print); a loop takes c_F even if it brings nothing; and Eq. 6, which sets tuples per second
-equal to bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache
+Of the stream rows Eq. 2 charges c_S + c_H + c_O for one that the cache answers and c_S + c_A + c_E + c_O for one that
+waits. Here rows go through these steps together, so that only the sums can be timed: c_N and c_W.
+
+Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out; it is in c_W), and so
+does writing it anew when runs are merged; a loop takes c_F even if it brings nothing, and c_C more with a cache, for
+which hot keys are looked for in every loop (c_B w_B in print: moving rows into the cache is the rare part); a cache
+entry has a price; the shorter of chunk and waiting rows is looked up in the longer (c_H b in print), with aligned
+chunks in one piece, which is in c_W; and Eq. 6, which sets tuples per second equal to bytes per second, is replaced by
+solving Eq. 1 for w_S. Which keys are cached follows from the cache
 inequality: the key of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned
 chunks a row waits half a cycle on average, which halves its bytes in both places.
 """
@@ -30,18 +34,18 @@ LARGEST = 1e12  # rows per loop
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds per row. The defaults are of a 2020s server core with the table in the page cache.
+    """Seconds per row, and of a loop. The defaults are of a 2020s server core with the table in the page cache.
 
-    `calibration.semi_stream.semi_stream_costs` times them on this machine.
+    `calibration.semi_stream.semi_stream_costs` times them on this machine; what a loop and its rows take depends on the
+    policy.
     """
 
     read: float = 6e-9  # c_IO: one master row into memory
     look_up: float = 6e-8  # c_H: one row looked up in sorted rows
-    output: float = 6e-8  # c_O: one result row built
-    append: float = 9e-8  # c_A: one row sorted and written to wait
-    remove: float = 3e-8  # c_E: one waiting row taken up
-    receive: float = 3e-8  # c_S: one stream row taken in
-    loop: float = 5e-3  # c_F: one loop, whatever it brings
+    hit: float = 3e-7  # c_N: one stream row that the cache answers
+    wait: float = 1.2e-6  # c_W: one stream row that waits, from its coming to its results
+    loop: float = 4e-3  # c_F: one loop, whatever it brings
+    cache: float = 2e-3  # c_C: the same, more, with a cache
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,14 @@ class CostModel:
         hit = 1.0 if cached == keys else harmonic(cached, load.skew) / harmonic(keys, load.skew)
         by_cache, waiting = hit * rows_per_loop, (1 - hit) * rows_per_loop
         reads = load.chunk_rows if waiting > 0 else 0  # all of R in the cache: no reads at all (Theorem 3)
+        looked_up = 0.0 if self.policy == "aligned" else min(reads, waiting * load.chunks)
         loop = (
             cost.loop
+            + (cost.cache if cached else 0.0)
             + reads * cost.read
-            + (waiting if self.policy == "aligned" else min(reads, waiting * load.chunks)) * cost.look_up
-            + by_cache * (cost.receive + cost.look_up + cost.output)
-            + waiting * (cost.receive + cost.look_up + cost.append + cost.remove + cost.output)
+            + looked_up * cost.look_up
+            + by_cache * cost.hit
+            + waiting * cost.wait
         )
         return Point(
             rows_per_loop=rows_per_loop,

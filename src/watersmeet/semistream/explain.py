@@ -85,7 +85,7 @@ def explain_semi_stream_join(
 
     With `rate` the answer is the memory that keeps up with it, with `memory` the rate that it serves. `skew` is the
     Zipf exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row). `costs` are
-    seconds per row; `watersmeet.calibration.semi_stream.semi_stream_costs()` times them on this machine.
+    seconds per row; `watersmeet.calibration.semi_stream.semi_stream_costs(policy)` times them on this machine.
 
     >>> found = explain_semi_stream_join(
     ...     master_rows=10_000_000, master_row_bytes=120, stream_row_bytes=20, rate=100_000

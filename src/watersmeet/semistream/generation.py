@@ -72,11 +72,19 @@ class Generation(ABC):
         self.of, self.serial = of, serial
         self.label = f"{table.version}@{serial}" if serial else f"{table.version}"
         self.emitter = setting.emitter
-        self.master_schema = self.emitter.stored_schema(MASTER, table.schema)
+        self.master_schema = self._needed_schema(table.schema)
         self.cache = Cache(self.store(f"{MASTER}.{self.label}", MASTER, self.master_schema, HashTiers()))
         self.retired = False
         self.warm_keys: Hashes | None = None  # the keys to be cached before this generation becomes current
         self.warm_next = 0
+
+    def _needed_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of the table that are cached: those that the output has, and those by which rows match."""
+        if self.emitter.keys_only is not None:
+            return self.emitter.stored_schema(MASTER, schema)
+        needed = set(self.emitter.stored_columns(MASTER, schema))
+        needed |= {column.column for column in self.emitter.columns if MASTER in (column.input, column.otherwise)}
+        return pa.schema([field for field in schema if field.name in needed])
 
     def store(
         self,
@@ -211,8 +219,9 @@ class Generation(ABC):
 
     @property
     def master_row_bytes(self) -> float:
-        """v_R, where one number must do."""
-        return self.table.mean_row_bytes if self.emitter.keys_only is None else fixed_bytes(self.master_schema)
+        """v_R, where one number must do; of a part of the columns, what a row takes at least."""
+        whole = self.master_schema == self.table.schema
+        return self.table.mean_row_bytes if whole else fixed_bytes(self.master_schema)
 
     def answer(self, rows: pa.Table, tables: list[pa.Table]) -> Iterator[pa.Table]:
         """Join rows with hash-sorted tables that hold all that can match them."""

@@ -99,6 +99,11 @@ class MasterTable:
                     raise
                 # A newer one has taken its place meanwhile.
 
+    def about(self) -> dict[str, Any]:
+        """What decides how it is read: its size, its layout, its partitions."""
+        newest = self.latest()
+        return {**newest, "partitions": newest["table"]["partitions"]}
+
     def versions(self) -> list[int]:
         """The versions there are, oldest first."""
         names: list[str] | None = None

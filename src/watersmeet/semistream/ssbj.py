@@ -10,7 +10,8 @@ Protocol      a hash for which many bytes wait gets a *collector* at the start o
               the absence is cached if it pays.
               A semi or anti join caches a key in place of m rows, and its rows leave as soon as they match: what waits
               later says nothing of a key, so the inequality is decided at the start alone.
-Cost          as MESHJOIN for the rows that wait; per step one more probe for the collectors.
+Cost          as MESHJOIN for the rows that wait; per step one more probe for the collectors, and the rows that wait for
+              the keys in question: those that are new, leave unmatched, or are collected.
 
 The published algorithm decides per master row while a cycle is under way, so it can cache part of a key's rows; here a
 key is cached with all its rows or not at all. All of it happens between steps.
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of, merge_by_hash, numpy_of, take
-from watersmeet.columns.matching import matches
+from watersmeet.columns.matching import matches, ranges
 from watersmeet.columns.partitions import Partition
 from watersmeet.estimate.frequency import Amounts, group_starts, surely
 from watersmeet.join.join_type import MATCHED
@@ -191,17 +192,17 @@ class SsbjGeneration(MeshGeneration):
             return
         chunk = numpy_of(rows.column(CHUNK)).astype(np.int64)
         for part in list(self.waiting.parts()):
-            moved = contains(hashes, part.hashes)
-            for i, j in matches(part.table, rows):
+            for i, j in matches(part.table, rows) if rows.num_rows else ():
                 unseen = (chunk[j] - part.times[i]) % self.table.count >= self.step - part.times[i]
                 alive = part.alive(i)
-                unseen = moved[i] & unseen if alive is None else moved[i] & unseen & alive
+                unseen = unseen if alive is None else unseen & alive
                 i, j = self.emitter.matching(STREAM, (part.table, i[unseen]), (rows, j[unseen]))
                 if len(i):
                     if MATCHED in self.waiting.flags:
                         self.waiting.mark(part, MATCHED, i)
                     yield from self.match(part, i, rows, j, batch)
-            leaving = np.flatnonzero(moved)
+            _, low, high = self._places(part, hashes)
+            leaving = ranges(low, high)
             alive = part.alive(leaving)
             yield from super().leave(part, leaving if alive is None else leaving[alive], batch)
 
@@ -245,14 +246,13 @@ class SsbjGeneration(MeshGeneration):
         """
         total, number = np.zeros(len(hashes)), np.zeros(len(hashes))
         for part in self.waiting.parts() if len(hashes) else ():
-            keys, starts, sizes = self._keys_of(part)
-            at = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
-            mine = np.flatnonzero(keys[at] == hashes)
+            mine, low, high = self._places(part, hashes)
             if len(mine):
-                low, high = starts[at[mine]], starts[at[mine] + 1]
-                sums, counts = self._living_sums(part, sizes)
-                total[mine] += sums[high] - sums[low]
-                number[mine] += counts[high] - counts[low]
+                rows = ranges(low, high)
+                alive, sizes = part.alive(rows), self._keys_of(part)[2][rows]
+                waits = np.ones(len(rows)) if alive is None else alive.astype(np.float64)
+                total[mine] += group_sums(sizes * waits, high - low)
+                number[mine] += group_sums(waits, high - low)
         if self.setting.options.bare_inequality:
             steps = self.table.count
             return total * (steps / max(steps - self.pace, 1)) if not self._stepping else total
@@ -268,14 +268,12 @@ class SsbjGeneration(MeshGeneration):
             self._groups[part.run.id] = part.hashes[starts], np.append(starts, len(part.hashes)), row_bytes(part.table)
         return self._groups[part.run.id]
 
-    def _living_sums(self, part: Part, sizes: Sizes) -> tuple[Amounts, Amounts]:
-        """Bytes and number of the rows that wait among the first 0, 1, ... of a part."""
-        alive = part.alive(np.arange(len(sizes)))
-        waits = np.ones(len(sizes)) if alive is None else alive.astype(np.float64)
-        sums, counts = np.zeros(len(sizes) + 1), np.zeros(len(sizes) + 1)
-        np.cumsum(sizes * waits, out=sums[1:])
-        np.cumsum(waits, out=counts[1:])
-        return sums, counts
+    def _places(self, part: Part, hashes: Hashes) -> tuple[Indices, Indices, Indices]:
+        """Which of some hashes (sorted, distinct) a part has, and from which of its rows to which."""
+        keys, starts, _ = self._keys_of(part)
+        at = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
+        mine = np.flatnonzero(keys[at] == hashes)
+        return mine, starts[at[mine]], starts[at[mine] + 1]
 
     # -- out of the cache, and the rest ---------------------------------------------------------------------------
 

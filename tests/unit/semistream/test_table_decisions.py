@@ -111,15 +111,15 @@ def test_an_idle_batch_reads_so_many_more_of_the_most_wanted_chunks(tmp_path: Pa
 
 
 @pytest.mark.parametrize("policy", ["aligned", "mesh"])
-def test_at_most_sixteen_runs_wait(tmp_path: Path, policy: str) -> None:
+def test_four_short_runs_that_wait_become_one(tmp_path: Path, policy: str) -> None:
     written(tmp_path, [(key, 0) for key in range(60)], layout="hash" if policy == "aligned" else "arrival")
     join, runs = Join(plan(tmp_path, policy, max_delay=60, **NEVER)), 0
     for number in range(30):
         join.send(list(range(60)))
         runs += 1
-        if runs > 16:  # the eight smallest become one
-            runs -= 7
-            assert join.count("rows_rewritten") >= 8 * (60 - number)
+        if runs == 4:
+            runs = 1
+            assert join.count("rows_rewritten") >= 4 * (60 - number)
         else:
             assert join.count("rows_rewritten") == 0
         assert join.waiting_runs == runs
