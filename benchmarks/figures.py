@@ -134,6 +134,13 @@ def chooser() -> str:
         f"In all {len(found['settings'])} settings: within 10 % of the best fixed choice in {found['close']:.0%}, at "
         f"worst {found['worst']:.2f} times it.".replace("%,", " %,")
     )
+    if found.get("door"):
+        costs = found["door"]
+        summary += "\n\n" + prose(
+            f"On Spark, {costs['rows']:,} rows, {costs['turns']} pairs of turns: `wm.join` takes {costs['ratio']:.2f} "
+            f"times as long as `wm.progressive_join`, which it chooses (from {costs['ratios'][0]:.2f} to "
+            f"{costs['ratios'][-1]:.2f})."
+        )
     picture = "![The chosen one over the best fixed one, by setting](../benchmarks/results/chooser.png)"
     return f"{shown}\n\n{summary}\n\n{picture}"
 
@@ -164,6 +171,36 @@ def object_store() -> str:
     ]
     header = ["measure", *(f"{one['executors']} executors" for one in found)]
     return table(header, [(name, *(shown(one) for one in found)) for name, shown in measures])
+
+
+@block
+def skew() -> str:
+    """How evenly a join with hot keys works, and how fast it is beside others. Parts that were not measured are left
+    out."""
+    found = result("skew")
+    engines = {"hot": '`hot_keys="auto"`', "off": '`"off"`', "spark": "Spark", "salted": "Spark, 8 salts"}
+    places = {"local": "2 cores", "cluster": "4 executors of a core"}
+
+    def shown(run: dict[str, Any], key: str, form: str) -> str:
+        return f"{run[key]:{form}}".replace("%", " %") if run.get(key) is not None else ""
+
+    even = []
+    for name, runs in found["local"].items():
+        hot, off = (runs.get(kind, {}) for kind in ("hot", "off"))
+        pairs = [(one, key) for key in ("busiest_over_mean_work", "fullest_over_mean_state") for one in (off, hot)]
+        even.append((name, *(shown(one, key, ".2f") for one, key in pairs), shown(hot, "copied_share", ".1%")))
+    header = ["hot key", "busiest over mean work, off", "auto", "fullest over mean state, off", "auto", "rows copied"]
+    parts = [table(header, even)]
+    speed = "steady_rows_per_second"
+    for place, text in places.items():
+        runs = {name: one for name, one in found.get(place, {}).items() if one.get("hot", {}).get(speed)}
+        if runs:
+            rows = [(name, *(shown(one.get(kind, {}), speed, ",") for kind in engines)) for name, one in runs.items()]
+            parts.append(table([f"rows/s, {text}", *engines.values()], rows))
+        if (cost := runs.get("uniform", {}).get("hot", {}).get("cost")) is not None:
+            said = f"costs {cost:.1%}" if cost > 0 else "costs nothing that can be measured"
+            parts.append(prose(f"Where keys are uniform, `hot_keys` {said} ({text}).".replace("%", " %")))
+    return "\n\n".join(parts)
 
 
 @block

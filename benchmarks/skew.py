@@ -1,12 +1,15 @@
 """Keys with a large part of all rows: Watersmeet with and without `hot_keys`, Spark's join, Spark salted by hand.
 
-    python benchmarks/skew.py [--rows 1000000] [--only "50 %" uniform] [--engines hot off] [--repeats 3] [--cluster]
+    python benchmarks/skew.py [--rows 1000000] [--only "50 %" uniform] [--engines hot off] [--cluster] [--untimed]
 
-8 partitions, 10 micro-batches, on 2 cores or, with `--cluster`, on `local-cluster[4,1,1024]`. One key has 10, 30 or
-50 % of the left rows; or keys of both inputs follow a Zipf law, where results grow with the square of the rows, so that
-there are fewer of them; or keys are uniform, where spreading can only cost. Salting by hand adds a column to the key: a
-left row has one of 8 salts, a right row all of them, whatever its key. All answers are checked against Spark's batch
-join.
+8 partitions, 10 micro-batches, on 2 cores or, with `--cluster`, on `local-cluster[4,1,1024]`. What is measured goes
+into the result file beside what is there, so that it can be done in pieces. `--untimed` runs once and leaves speeds
+out, on a machine that has other work: how evenly work is spread does not depend on it.
+
+One key has 10, 30 or 50 % of the left rows; or keys of both inputs follow a Zipf law, where results grow with the
+square of the rows, so that there are fewer of them; or keys are uniform, where spreading can only cost. Salting by hand
+adds a column to the key: a left row has one of 8 salts, a right row all of them, whatever its key. All answers are
+checked against Spark's batch join.
 
 Work is rows that come to a partition, copies included, plus results; it is looked at from the fourth micro-batch on.
 """
@@ -14,6 +17,7 @@ Work is rows that come to a partition, copies included, plus results; it is look
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +28,11 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 
-PARTITIONS, BATCHES, SALTS = 8, 10, 8
+ROWS, PARTITIONS, BATCHES, SALTS = 1_000_000, 8, 10, 8
+OURS = ("hot", "off")
+WARM_UP_SECONDS = 20.0  # of Spark's own joins
+# What of a run depends on what else the machine does.
+SPEEDS = ("rows_per_second", "steady_rows_per_second", "batch_seconds", "steady_of_all_turns", "counted_turns", "cost")
 COLUMNS = ["k", "a", "b"]
 STEADY = 3  # the fourth micro-batch
 # What the design asks for: work of the busiest partition and state of the fullest over the mean, copies over all rows
@@ -40,6 +48,7 @@ class Workload:
     right: Callable[[int], Column]
     rows: float = 1.0
     one_key: bool = False
+    repeats: int = 3  # turns that count
 
 
 def uniform(seed: int) -> Callable[[int], Column]:
@@ -73,15 +82,15 @@ WORKLOADS = {
     "10 %": Workload(one_key(0.1), uniform(2), one_key=True),
     "30 %": Workload(one_key(0.3), uniform(2), one_key=True),
     "50 %": Workload(one_key(0.5), uniform(2), one_key=True),
-    "zipf 1.0": Workload(zipf(1.0, 3), zipf(1.0, 4), rows=0.1),
-    "zipf 1.5": Workload(zipf(1.5, 3), zipf(1.5, 4), rows=0.02),
-    "uniform": Workload(uniform(1), uniform(2)),
+    "zipf 1.0": Workload(zipf(1.0, 3), zipf(1.0, 4), rows=0.1, repeats=1),
+    "zipf 1.5": Workload(zipf(1.5, 3), zipf(1.5, 4), rows=0.02, repeats=1),
+    "uniform": Workload(uniform(1), uniform(2), repeats=7),
 }
 
 
 def engine(name: str, left: h.DataFrame, right: h.DataFrame, state: Path) -> h.DataFrame:
     """The join of two streams."""
-    if name in ("hot", "off"):
+    if name in OURS:
         return wm.progressive_join(
             left, right, on="k", state_dir=state, partitions=PARTITIONS, hot_keys="auto" if name == "hot" else "off"
         )
@@ -113,7 +122,9 @@ def spread(spark: h.SparkSession, state: Path) -> dict[str, float]:
     }
 
 
-def measure(spark: h.SparkSession, folder: Path, name: str, engines: list[str], rows: int, repeats: int) -> dict:
+def measure(
+    spark: h.SparkSession, folder: Path, name: str, engines: list[str], rows: int, *, timed: bool
+) -> dict[str, h.Run]:
     """All engines on one workload."""
     workload = WORKLOADS[name]
     rows = max(int(rows * workload.rows), BATCHES)
@@ -124,19 +135,24 @@ def measure(spark: h.SparkSession, folder: Path, name: str, engines: list[str], 
     batch = [spark.read.parquet(str(place / side)) for side in ("left", "right")]
     expected = h.batch_answer(batch[0].join(batch[1], "k"), COLUMNS)
 
-    def once(kind: str, turn: int) -> h.Run:
+    def once(kind: str, turn: int | str, limit: float | None = None) -> h.Run:
         left = h.stream(spark, place / "left", "k long, a long")
         right = h.stream(spark, place / "right", "k long, b long")
         state = place / f"state-{kind}-{turn}"
-        run = h.run_to_end(f"{kind}-{turn}", engine(kind, left, right, state), place, COLUMNS)
-        h.check(run, expected)
-        if kind in ("hot", "off"):
-            run.extra |= spread(spark, state)
+        run = h.run_to_end(f"{kind}-{turn}", engine(kind, left, right, state), place, COLUMNS, limit_seconds=limit)
+        if limit is None:
+            h.check(run, expected)
+            run.extra["results"] = expected["count"]
+            run.extra |= spread(spark, state) if kind in OURS else {}
         return run
 
-    ours = {kind: (lambda turn, kind=kind: once(kind, turn)) for kind in engines if kind in ("hot", "off")}
-    runs = h.in_turns(ours, 1, repeats)
-    runs |= {kind: once(kind, 0) for kind in engines if kind not in ours}
+    ours = {kind: (lambda turn, kind=kind: once(kind, turn)) for kind in engines if kind in OURS}
+    runs = h.in_turns(ours, 1, workload.repeats) if timed else h.in_turns(ours, 0, 1)
+    for kind in engines:
+        if kind not in ours:
+            if timed:
+                once(kind, "warm-up", WARM_UP_SECONDS)
+            runs[kind] = once(kind, 0)
     h.table(
         f"{name}: {2 * rows:,} rows, {expected['count']:,} results, {PARTITIONS} partitions",
         ["engine", "rows/s", "steady rows/s", "busiest/mean work", "fullest/mean state", "copied share"],
@@ -153,7 +169,7 @@ def measure(spark: h.SparkSession, folder: Path, name: str, engines: list[str], 
     )
     if "hot" in runs:
         _judge(name, workload, runs)
-    return {kind: run.as_dict() for kind, run in runs.items()}
+    return runs
 
 
 def _judge(name: str, workload: Workload, runs: dict[str, h.Run]) -> None:
@@ -161,7 +177,7 @@ def _judge(name: str, workload: Workload, runs: dict[str, h.Run]) -> None:
     hot = runs["hot"].extra
     if name == "uniform":
         if "off" in runs:
-            cost = 1 - runs["hot"].steady(STEADY) / runs["off"].steady(STEADY)
+            cost = runs["hot"].extra["cost"] = round(1 - h.over_in_pairs(runs["hot"], runs["off"]), 4)
             h.console.print(f"spreading costs {cost:.1%} of the throughput (at most {MOST_COST:.0%})")
         return
     copied = f", {hot['copied_share']:.1%} of the rows copied (at most {MOST_COPIED:.0%})" if workload.one_key else ""
@@ -171,27 +187,36 @@ def _judge(name: str, workload: Workload, runs: dict[str, h.Run]) -> None:
     )
 
 
+def keep(where: str, name: str, runs: dict[str, h.Run], *, timed: bool) -> None:
+    """Put runs into the result file, in place of those of the same engines."""
+    path = h.RESULTS / "skew.json"
+    whole = json.loads(path.read_text()) if path.exists() else {}
+    kept = whole.setdefault(where, {}).setdefault(name, {})
+    for kind, run in runs.items():
+        found = run.as_dict()
+        kept[kind] = found if timed else {key: value for key, value in found.items() if key not in SPEEDS}
+    h.save("skew", whole)
+
+
 def main() -> None:
-    """Run all workloads, check, print, save."""
+    """Run workloads, check, print, save."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows per input")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows per input")
     parser.add_argument("--only", nargs="*", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--engines", nargs="*", default=["hot", "off", "spark", "salted"])
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cluster", action="store_true", help="local-cluster[4,1,1024] in place of 2 cores")
+    parser.add_argument("--untimed", action="store_true", help="on a machine that has other work: keep no speeds")
     arguments = parser.parse_args()
     config = {"spark.driver.memory": "4g"}
     if arguments.cluster:
         config["spark.master"] = "local-cluster[4,1,1024]"
     spark = wm.local_session("skew", cores=2, partitions=PARTITIONS, config=config)
     h.use_store(spark, "spark_default")
-    with h.scratch() as folder:
-        found = {
-            name: measure(spark, folder, name, arguments.engines, arguments.rows, arguments.repeats)
-            for name in arguments.only
-        }
-    if arguments.rows == 1_000_000 and arguments.only == list(WORKLOADS):
-        h.save("skew_cluster" if arguments.cluster else "skew", found)
+    for name in arguments.only:
+        with h.scratch() as folder:
+            runs = measure(spark, folder, name, arguments.engines, arguments.rows, timed=not arguments.untimed)
+        if arguments.rows == ROWS:
+            keep("cluster" if arguments.cluster else "local", name, runs, timed=not arguments.untimed)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
-from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
+from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, batch_cost
 from watersmeet.window.cost_model import Stream, determinant
 from watersmeet.window.kernels import Reach, distinct, pairs
 from watersmeet.window.scan import Rows, candidates, distinct_keys
@@ -43,6 +43,7 @@ RATIOS = (1, 2, 5, 10, 20, 50, 100)
 SETTINGS = ((100, 10), (300, 4), (40, 25))  # rows a batch of A, batches in B's window
 TICK = 1_000_000
 CLEAR = 1.15
+NEAR = 1.5  # a prediction within this factor of what was measured is a good one
 TEXT = pa.array([f"row {i % 1000}" for i in range(max(rate for rate, _ in SETTINGS) * max(RATIOS))])
 NOWHERE = Reach(1 << 60, 1 << 60)
 
@@ -106,7 +107,8 @@ def cell(setting: tuple[int, int], keys: int, ratio: int, batches: int, costs: K
             (measured(setting, keys, ratio, batches, ordered=ordered) for _ in range(2)), key=lambda one: one[0]
         )
     load = Load(rate * ratio, rate, window.rows, distinct_keys(window), len(window.runs))
-    predicted = {"hash": hash_cost(load, costs), "loop": loop_cost(load, costs)}
+    unmatched = costs.model_copy(update={"split": 0.0})  # nothing is within reach, so that there is nothing to hand out
+    predicted = {"hash": batch_cost("H", load, unmatched), "loop": batch_cost("N", load, unmatched)}
     return {
         "keys": keys,
         "ratio": ratio,
@@ -158,6 +160,15 @@ def main() -> None:
             "won_by": {name: sum(one["winner"] == name for one in decided) for name in ("hash", "loop")},
         }
         h.console.print(summary)
+        for name in ("hash", "loop"):
+            off = np.array([one["predicted_us"][name] / one["measured_us"][name] for one in cells])
+            near = float(np.mean((off <= NEAR) & (off >= 1 / NEAR)))
+            summary[f"predicted_over_measured_{name}"] = [
+                round(float(v), 2) for v in (off.min(), np.median(off), off.max())
+            ]
+            h.console.print(
+                f"{name}: predicted over measured {off.min():.2f} to {off.max():.2f}, within {NEAR} in {near:.0%}"
+            )
         found.append({**summary, "cells": cells})
     plot(found)
     h.save("window_crossover", {"costs_ns": costs.model_dump(), "settings": found})

@@ -49,7 +49,16 @@ def growth(side: Side, rate: float | None, what: str = "with the input") -> str:
     """
     per_second = ASSUMED_RATE if rate is None else rate
     a_day = filesize.decimal(round(side.row_bytes * per_second * DAY))
-    return f"grows {what}: about {side.row_bytes} bytes a row, {a_day} a day at {per_second:,.0f} rows/s"
+    return f"grows {what}: about {side.row_bytes} bytes a row, {a_day} a day at {_rate(per_second)}"
+
+
+def _rate(rate: float) -> str:
+    """A rate in words.
+
+    >>> _rate(1000.4), _rate(0.0123)
+    ('1,000 rows/s', '0.012 rows/s')
+    """
+    return f"{rate:,.0f} rows/s" if rate >= 10 else f"{rate:.2g} rows/s"
 
 
 def spans(length: int, side: Side, rate: float | None) -> tuple[str, float]:
@@ -57,7 +66,7 @@ def spans(length: int, side: Side, rate: float | None) -> tuple[str, float]:
     per_second = ASSUMED_RATE if rate is None else rate
     rows = per_second * length / 1e6
     size = filesize.decimal(round(rows * side.row_bytes))
-    return f"about {rows:,.0f} rows, {size}, at {per_second:,.0f} rows/s", rows
+    return f"about {rows:,.0f} rows, {size}, at {_rate(per_second)}", rows
 
 
 def _everything(story: Story, side: Side, rate: float | None) -> Bound:

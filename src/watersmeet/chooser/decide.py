@@ -151,6 +151,14 @@ def _inputs(join: Join) -> str:
 def _impossible(who: str, facts: Facts) -> PlanError:
     """Which facts do not go together: those of two streams all do."""
     join = next(one for one in JOINS.values() if one.table == facts.table and one.several == facts.several)
+    if facts.several and facts.how != "inner" and not facts.promises:
+        return PlanError(
+            who,
+            expected="how='inner' with a list of streams",
+            found=f"how={facts.how!r}",
+            hint="Name the inputs that may be missing from a combination: optional=[...] (docs/multiway.md).",
+            option="how",
+        )
     return PlanError(
         who,
         expected=f"with {_inputs(join)} no more than {join.uses()}",

@@ -24,6 +24,12 @@ _AT_RUN_TIME = {
             "rpj",
             "rows that are least likely to match, by the rates of both inputs, leave memory first",
         ),
+        Choice(
+            "flush",
+            "classes",
+            "among buckets that are about equally likely to be probed the largest leaves, whole: to tell them apart "
+            "costs short runs on disk and gives no more results",
+        ),
     ),
     "window": (
         Choice(
@@ -80,6 +86,8 @@ def choices(
 def _is_open(what: str, given: Mapping[str, Any]) -> bool:
     """Without a budget no row leaves memory; rows with promises are looked up by key and those under a policy flushed
     by it, so that they are always kept by hash."""
+    if what == "flush":  # a policy that was given has a way of its own
+        return "memory" in given and ("flush" in given or "policy" not in given)
     if what == "algorithm":
         return not given.keys() & {"constraints", "punctuations"} and given.get("policy", "soonest") == "soonest"
     return what != "policy" or ("memory" in given and given.get("on_overload") != "shrink")

@@ -63,7 +63,7 @@ def test_every_combination(shape: str, window: bool, memory: bool) -> None:
             "within and unique",
             "unique",
         ),
-        (Facts(several=True, streams=3, how="left"), "found three streams and how='left'", "how"),
+        (Facts(several=True, streams=3, how="left"), "found how='left'. Name the inputs that may be missing", "how"),
     ],
 )
 def test_what_a_table_or_a_list_cannot_use(facts: Facts, message: str, option: str) -> None:

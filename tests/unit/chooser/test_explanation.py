@@ -289,7 +289,10 @@ def test_choices_of_a_semi_stream_join() -> None:
 
 
 def test_choices_that_are_made_while_a_join_runs() -> None:
-    assert [(one.what, one.value) for one in choices("progressive", {"memory": "1 MB"})] == [("policy", "rpj")]
+    budgeted = [("policy", "rpj"), ("flush", "classes")]
+    assert [(one.what, one.value) for one in choices("progressive", {"memory": "1 MB"})] == budgeted
+    pinned = choices("progressive", {"memory": "1 MB", "policy": "xjoin"})
+    assert [(one.what, one.value) for one in pinned] == [("policy", "xjoin")], "it has a way of its own"
     assert list(choices("progressive", {})) == [], "without a budget no policy decides anything"
     assert [(one.what, one.value) for one in choices("multiway", {})] == [("driver", "output_size")]
     assert list(choices("punctuated", {})) == []
