@@ -42,6 +42,24 @@ def dealt(name: str, values: Sequence[object], others: int = 1) -> pytest.MarkDe
     return pytest.mark.parametrize(("case", name), pairs, ids=str)
 
 
+def variant(case: Case) -> tuple[object, ...]:
+    """What is stored and divided in a way of its own."""
+    return (
+        case.operator,
+        case.how,
+        *(bool(case.options.get(name)) for name in ("optional", "window")),
+        case.options.get("policy"),
+    )
+
+
+# For what the store does below the operators: a case of every way to use it will do.
+one_of_each_variant = pytest.mark.parametrize(
+    "case",
+    CASES if SOAK else list({variant(case): case for case in CASES if case.how in ("inner", "full")}.values()),
+    ids=str,
+)
+
+
 def _in_turn(values: Sequence[object], first: int, count: int) -> list[object]:
     return [values[(first + i) % len(values)] for i in range(count)]
 

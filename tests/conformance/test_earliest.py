@@ -34,6 +34,7 @@ from watersmeet.window.window_join import WindowJoin
 
 BOTH = frozenset(SIDES)
 DEEP, BROAD, SHORT = (9, 3), (28, 2), (9, 2)  # choices per batch, batches
+LIMITED = (9, 3, 40), (28, 2, 14)  # DEEP and BROAD, and how many histories of one length go on
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,14 @@ TREES = [
 ]
 
 
-def shapes(tree: Tree, how: str) -> list[tuple[int, tuple[int, int]]]:
-    """Seeds, and the shapes of their trees. The soak profile takes many for every type."""
+def shapes(tree: Tree, how: str) -> list[tuple[int, tuple[int, ...]]]:
+    """Seeds, and the shapes of their trees. The soak profile takes many for every type, and whole trees."""
     if settings.get_current_profile_name() != "ci":
         return [(seed, BROAD if seed % 2 else DEEP) for seed in range(20)]
     if how != "full":
         return [(2, SHORT)]
-    return [(1, BROAD) if tree in RELATIVE or TREES.index(tree.of("full")) % 2 else (0, DEEP)]
+    deep, broad = LIMITED
+    return [(1, broad) if tree in RELATIVE or TREES.index(tree.of("full")) % 2 else (0, deep)]
 
 
 every_type = pytest.mark.parametrize("how", PRESERVED)
@@ -178,8 +180,8 @@ every_type = pytest.mark.parametrize("how", PRESERVED)
 @pytest.mark.parametrize("tree", TREES, ids=str)
 @every_type
 def test_every_unmatched_row_at_the_earliest_moment(tree: Tree, how: str) -> None:
-    for seed, (branching, depth) in shapes(tree, how):
-        assert tree.of(how).walk().through(seed, branching, depth) > branching
+    for seed, shape in shapes(tree, how):
+        assert tree.of(how).walk().through(seed, *shape) > shape[0]
 
 
 # -- where comparisons are owed: rows on disk, and rows that wait for a quota
@@ -207,9 +209,9 @@ RELATIVE = [progressive("rpj", 2, 1), progressive("xjoin", 1, 2), progressive("h
 @pytest.mark.parametrize("tree", RELATIVE, ids=str)
 @every_type
 def test_rows_that_owe_comparisons_are_never_early_and_complete_at_the_end(tree: Tree, how: str) -> None:
-    for seed, (branching, depth) in shapes(tree, how):
+    for seed, shape in shapes(tree, how):
         walk = tree.of(how).walk(RelativeWalk)
-        assert walk.through(seed, branching, depth) > branching
+        assert walk.through(seed, *shape) > shape[0]
         assert isinstance(walk, RelativeWalk)
         # The check is not an empty one: some rows are certain and not emitted yet.
         assert how != "full" or any(owed.unmatched for owed in walk.owed.values())

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,14 +20,17 @@ from tests.conformance.cases import CASES
 from tests.conformance.sampling import SOAK, examples, hard_types
 from tests.conformance.test_divisions import script_of
 from tests.faults.memory_dir import MemoryDir
+from watersmeet.columns.arrow import hash_keys
 from watersmeet.engine.heat import Heat
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build, operator_class
+from watersmeet.engine.spreading import candidates
+from watersmeet.errors import StateMismatchError
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.hot_table import HotKey, HotTable, home_of
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
-from watersmeet.testing import accounting
+from watersmeet.testing import accounting, arrivals
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case
 from watersmeet.testing.keys import Keys
@@ -44,6 +48,8 @@ ALL = [case for case in CASES if spreads(case)]
 # Of each operator every join type gets random scripts, and one case the other checks.
 DECIDED = ALL if SOAK else list({(case.operator, case.how): case for case in ALL}.values())
 ONCE = ALL if SOAK else list({case.operator: case for case in ALL}.values())
+# Joins that emit rows of a copied input by themselves.
+SHARED = [case for case in DECIDED if operator_class(case.operator).witnessed(case.plan())]
 
 
 def plan_of(case: Case) -> JoinPlan:
@@ -51,20 +57,23 @@ def plan_of(case: Case) -> JoinPlan:
 
 
 class Whim:
-    """Decides at random, within what a table may do: holders stay, the home is one, the split input never changes. For
-    the same arguments it decides the same."""
+    """Decides at random, within what a table may do: holders stay, the home is one, the split input never changes and
+    is one that the home has had if it must. For the same arguments it decides the same."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.spread, self.retired = seed, 0, 0
+        self.seed, self.spread, self.retired, self.witnessed = seed, 0, 0, 0
 
-    def __call__(self, before: HotTable, heats: Sequence[Heat], splits: Collection[str]) -> HotTable:
+    def __call__(
+        self, before: HotTable, heats: Sequence[Heat], splits: Collection[str], witnessed: Collection[str]
+    ) -> HotTable:
         partitions = len(heats)
         rng = random.Random(f"{self.seed} {before.to_json()} {[heat.to_json() for heat in heats]}")
         known = dict.fromkeys(number for heat in heats for number in heat.keys)
         found = {}
         for number in dict.fromkeys([*before.keys, *known]):
             key, home = before.keys.get(number), home_of(number, partitions)
-            if key is None and rng.random() < 0.4:
+            offered = {key.split: key.witness} if key else candidates(number, heats, splits, witnessed)
+            if not offered or (key is None and rng.random() < 0.4):
                 continue
             holders = set(key.holders if key else {home})
             stale = {one for one in (key.stale if key else ()) if number in heats[one].guests}
@@ -76,8 +85,10 @@ class Whim:
             holders = (holders | set(rng.sample(range(partitions), rng.choice([0, 0, 1, 3])))) - stale
             self.retired += len(done)
             targets = [home] if rng.random() < 0.3 else rng.choices(sorted(holders), k=rng.randint(1, 4))
-            split = key.split if key else rng.choice(sorted(splits))
-            found[number] = HotKey(number, split, tuple(sorted(holders)), tuple(targets), tuple(sorted(stale)))
+            split = rng.choice(sorted(offered))
+            places = tuple(sorted(holders)), tuple(targets), tuple(sorted(stale))
+            found[number] = HotKey(number, split, *places, witness=offered[split])
+            self.witnessed += found[number].is_spread and split in witnessed
             self.spread += found[number].is_spread
         return HotTable(found)
 
@@ -94,6 +105,36 @@ def test_holders_that_need_no_copies_are_let_go() -> None:
     with deciding(3) as whim:
         list(run_spread(plan_of(case), script_of(case, 3, batch_rows=20, batches=40, keys=4), MemoryDir({})))
     assert whim.retired > 10
+
+
+@pytest.mark.parametrize("case", SHARED, ids=str)
+def test_rows_of_the_copied_input_are_told_of_once(case: Case) -> None:
+    chosen = 0
+    for seed in range(2):
+        script = script_of(case, seed, batch_rows=12, batches=10, keys=5)
+        with deciding(seed) as whim:
+            found: Counter[Row] = sum(run_spread(plan_of(case), script, MemoryDir({})), Counter())
+        assert found == case.expected(script)
+        chosen += whim.witnessed
+    assert chosen
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_keys_that_share_a_hash_never_give_a_wrong_answer(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home of a key has a row of the split input; one of another key with the same hash may be elsewhere only."""
+    case = next(case for case in ALL if (case.operator, case.how) == ("symmetric", how))
+    monkeypatch.setattr(arrivals, "hash_keys", lambda columns: hash_keys([pc.bit_wise_and(columns[0], 1)]))
+    refused = 0
+    for seed in range(8):
+        script = script_of(case, seed, batch_rows=5, batches=10, keys=12)
+        with deciding(seed):
+            try:
+                found: Counter[Row] = sum(run_spread(plan_of(case), script, MemoryDir({})), Counter())
+            except StateMismatchError as error:
+                refused += "two keys with the hash" in str(error)
+                continue
+        assert found == case.expected(script)
+    assert bool(refused) == (how == "full")
 
 
 @contextmanager

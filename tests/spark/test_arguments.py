@@ -111,6 +111,7 @@ RIGHT: dict[tuple[str, str], Callable[[object], bool]] = {
         for name in ("progressive_join", "punctuated_join", "window_join", "multiway_join", "semi_stream_join")
     },
     ("multiway_join", "optional"): lambda value: value == [],
+    ("semi_stream_join", "master_columns"): lambda value: value == [],
     ("read_rows", "key"): lambda value: value == -1,
     ("punctuated_join", "propagate"): lambda value: False,
 }

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
-from watersmeet.errors import NotStreamingError, OptionError, PlanError, StateMismatchError
+from watersmeet.errors import ColumnError, NotStreamingError, OptionError, PlanError, StateMismatchError
 from watersmeet.spark.explaining import stories
 
 START = datetime(2026, 1, 1)
@@ -63,7 +63,11 @@ def trial(spark: SparkSession, tmp_path: Path) -> Trial:
 # What is said, the join that is chosen, and what its own function is told.
 SAID: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "nothing": ({}, "progressive", {}),
-    "memory": ({"memory": "256 KB", "page_rows": 16}, "progressive", {"memory": "256 KB", "page_rows": 16}),
+    "memory": (
+        {"memory": "256 KB", "page_rows": 16},
+        "progressive",
+        {"memory": "256 KB", "page_rows": 16, "flush": "classes"},
+    ),
     "window": (
         {"within": ("-1 h", "1 h"), "time": ("at", "bt"), "memory": "64 MB"},
         "window",
@@ -258,9 +262,16 @@ def test_a_table_in_order_of_arrival_needs_another_policy(trial: Trial) -> None:
 
 
 def test_a_batch_data_frame_is_a_table(trial: Trial) -> None:
-    joined = wm.join(trial.left.stream, trial.right.batch.select("k", "b"), "k", state_dir=trial.state, max_delay=2)
+    table = trial.right.batch.select("k", "b")
+    joined = wm.join(trial.left.stream, table, "k", state_dir=trial.state)
     assert told(joined).family == "semi-stream"
-    assert told(joined).options["max_delay"] == 2
+    assert told(joined).options["max_delay"] == 1, "it is prepared first, so that its size is known"
+    assert "about 1 chunk in each partition: all of it can be read in a micro-batch" in str(wm.explain(joined))
+    other = wm.join(trial.left.stream, table, "k", state_dir=trial.folder / "given", max_delay=2)
+    assert told(other).options["max_delay"] == 2
+    with pytest.raises(ColumnError, match="one column 'nothing' in input 'left'"):
+        wm.join(trial.left.stream, table, [("nothing", "k")], state_dir=trial.folder / "wrong")
+    assert not (trial.folder / "wrong").exists(), "no table is prepared for a join that cannot be"
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -331,9 +342,63 @@ def test_what_does_not_fit_together(trial: Trial) -> None:
     text, option = message(OptionError, joined(left))
     assert text.startswith("join: expected right = a DataFrame, found None")
     text, option = message(NotStreamingError, joined(trial.left.batch, right))
-    assert text.startswith("join, progressive_join: expected a streaming DataFrame as input 'left'")
+    assert text.startswith(
+        "join: expected the stream as left input, and the table as right one, found a batch DataFrame"
+    )
+    text, option = message(NotStreamingError, joined(trial.left.batch, trial.right.batch))
+    assert text.startswith("join: expected a streaming DataFrame as input 'left'")
     text, option = message(OptionError, lambda: wm.join(left, right, "k", str(trial.state)))
     assert text.endswith("in the place of how. Give state_dir by name.")
+    text, option = message(OptionError, lambda: wm.join(left, right, "k"))
+    assert text == "join: expected state_dir=..., found no state_dir. Give state_dir by name."
+
+
+def test_what_is_wrong_is_said_in_our_words(trial: Trial) -> None:
+    """Neither Python's nor pydantic's nor the SQL parser's."""
+    left, right = trial.inputs
+    table = trial.right.batch
+
+    def found(kind: type[PlanError], *inputs: Any, on: Any = "k", **options: Any) -> str:
+        return message(kind, lambda: wm.join(*inputs, on=on, state_dir=trial.state, **options))[0]
+
+    windowed: dict[str, Any] = {"within": "1 h"}
+    for time in (("at", "bt", "bt"), 5, {"left": "at"}, ("at", None)):
+        text = found(OptionError, left, right, time=time, **windowed)
+        assert "(a time column for each of the two inputs, such as ('ordered_at', 'paid_at'))" in text
+    for within in (("0 s", "1 h"), wm.between("0 s", "1 h")):
+        text = found(OptionError, [left, right], within=within)
+        assert text.startswith("join: expected within = one duration with a list of streams, found ")
+    text = found(OptionError, left, "masters/users")
+    assert text.endswith("Write wm.master('masters/users') for a table that prepare_master has written.")
+    for inputs in ([left, table], [left, wm.master(table)]):
+        text = found(NotStreamingError, inputs)
+        assert text.endswith("Join the streams first, and their result with the table: wm.join(joined, table, ...).")
+    text = found(PlanError, [left, right], how="left")
+    assert text.endswith("Name the inputs that may be missing from a combination: optional=[...] (docs/multiway.md).")
+    text = found(OptionError, left, right, on=["k", "k"])
+    assert text == "join, progressive_join: expected each key once, found 'k' twice in on. Leave one out."
+    text = found(OptionError, left, right, memory=True)
+    assert "found True (True is not a size such as '256 MB' or '64 MiB')" in text
+    text = found(OptionError, left, right, memory="64 MB", policy="hmj", flush="long-run")
+    assert text == (
+        "join, progressive_join: expected options that go together, found some that do not: policy 'hmj' has no flush "
+        "'long-run', only adaptive, all, largest, smallest. Change one of them; the reference says what each may be."
+    )
+    text = found(OptionError, left, right, where="left.a <")
+    assert "'left.a <' (a part is missing. Line 1, Col: 8.)" in text
+    text = found(OptionError, left, right, where="now() > left.at")
+    assert "conditions have no function now." in text
+    text, _ = message(OptionError, lambda: wm.explain(3))  # type: ignore[arg-type]
+    assert text.startswith("explain: expected join = the DataFrame of a join, or its state directory, found 3")
+
+
+def test_facts_that_say_nothing_choose_nothing(trial: Trial) -> None:
+    left, right = trial.inputs
+    assert told(wm.join(left, right, "k", state_dir=trial.state, ends={})).family == "progressive"
+    joined = wm.join(
+        left, right, "k", state_dir=trial.folder / "named", within="1 h", time={"right": "bt", "left": "at"}
+    )
+    assert told(joined).options["time"] == ["at", "bt"] or told(joined).options["time"] == ("at", "bt")
 
 
 def test_state_of_another_choice_is_refused(trial: Trial) -> None:

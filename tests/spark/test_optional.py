@@ -195,6 +195,7 @@ def test_keys_of_different_names(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.classic("the example starts a session of its own")
 def test_the_example_of_the_page(spark: SparkSession) -> None:
     page = (Path(__file__).parents[2] / "docs" / "multiway.md").read_text(encoding="utf-8")
     code, output = re.findall(r"```python\n(import tempfile.*?)```\n\n((?:    [^\n]*\n)+)", page, re.DOTALL)[0]

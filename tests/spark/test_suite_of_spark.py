@@ -92,3 +92,48 @@ def test_the_answer_is_that_of_spark(spark: SparkSession, tmp_path: Path, join: 
     wanted = left.alias("left").join(right.alias("right"), F.expr(join.condition), join.how)
     assert rows(found) == rows(wanted)
     assert rows(found), "a comparison with nothing"
+
+
+def fed(spark: SparkSession, folder: Path) -> Feed:
+    feed = Feed(spark, folder, SCHEMA)
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for batch in ([(1, 5), (2, 6), (1, 7), (None, 8)], [(1, 30), (3, 31), (2, 32)]):
+        feed.send(*({"key": key, "time": begin + timedelta(seconds=at)} for key, at in batch))
+    return feed
+
+
+@pytest.mark.parametrize("how", ["full", "left_semi"])
+def test_a_stream_joined_with_itself(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """SPARK-26187: a row that has matched is not emitted again as one that has not."""
+    feed = fed(spark, tmp_path / "feed")
+    condition = "left.leftValue < 4 and right.rightTime >= left.leftTime"
+
+    def build() -> DataFrame:
+        frame = feed.stream
+        return wm.join(
+            prepared(frame, "left"), prepared(frame, "right"), KEY, how, state_dir=tmp_path / "state", where=condition
+        )  # fmt: skip
+
+    run(build(), tmp_path)
+    for side in ("left", "right"):
+        wm.end_input(tmp_path / "state", side)
+    run(build(), tmp_path)
+    found = spark.read.schema(build().schema).parquet(str(tmp_path / "out"))
+    left, right = prepared(feed.batch, "left").alias("left"), prepared(feed.batch, "right").alias("right")
+    wanted = left.join(right, F.expr(f"leftKey = rightKey and {condition}"), how)
+    assert rows(found) == rows(wanted)
+    assert rows(found)
+
+
+def test_the_union_of_a_join_with_another_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """SPARK-29438: the other stream's partitions come first, and the join's are not those of its state."""
+    feed, other = fed(spark, tmp_path / "feed"), fed(spark, tmp_path / "other")
+    left, right = prepared(feed.stream, "left"), prepared(feed.stream, "right")
+    joined = wm.join(left, right, KEY, "inner", state_dir=tmp_path / "state", partitions=2)
+    columns = ["leftKey", "leftTime", "rightTime"]
+    more = prepared(other.stream, "left").select("leftKey", "leftTime", F.col("leftTime").alias("rightTime"))
+    run(more.union(joined.select(*columns).repartition(3)), tmp_path)
+    found = spark.read.schema(more.schema).parquet(str(tmp_path / "out"))
+    pairs = prepared(feed.batch, "left").join(prepared(feed.batch, "right"), F.expr("leftKey = rightKey"))
+    also = prepared(other.batch, "left").select("leftKey", "leftTime", F.col("leftTime").alias("rightTime"))
+    assert rows(found) == rows(also.union(pairs.select(*columns)))

@@ -15,7 +15,7 @@ from watersmeet.errors import OptionError
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.reference import arguments, type_name
 from watersmeet.pipeline.wiring import Wiring
-from watersmeet.plan.options import literals
+from watersmeet.plan.options import known_names, literals
 from watersmeet.window.interval import Between
 
 EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -23,7 +23,7 @@ EVERY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 # What connects a join, by the names that its function has for it.
 WIRING = {
     "left", "right", "on", "state_dir", "partitions", "inputs", "names", "time", "punctuations", "stream", "master",
-    "idle", "how", "nulls_match", "where", "storage_options", "cache", "cache_dir",
+    "idle", "how", "nulls_match", "where", "master_columns", "storage_options", "cache", "cache_dir",
 }  # fmt: skip
 # Given as None, they are left to `goal`.
 LEFT_OPEN = {("punctuated_join", "purge"), ("punctuated_join", "scheduling")}
@@ -86,6 +86,38 @@ def test_a_state_directory_without_its_name(family: type[Wiring], place: str | P
     assert caught.value.option == "state_dir"
     with pytest.raises(OptionError, match=r"found no state_dir\. Give state_dir by name\."):
         function(family)(*first)
+
+
+def test_arguments_that_are_missing_or_too_many() -> None:
+    call: Any = wm.progressive_join
+    expected = "each of left, right, on, how once, and the other parameters by name, "
+    for given, named, found in (
+        ((1, 2), {}, "found nothing for on."),
+        ((1, 2, "k"), {"on": "k"}, "found on twice."),
+        ((1, 2, "k", "inner", 5), {}, "found 5 without a name."),
+    ):
+        with pytest.raises(OptionError, match=expected + found):
+            call(*given, state_dir="state", **named)
+
+
+def test_a_function_of_many_names_takes_them_all() -> None:
+    @known_names
+    def settings(*names: str, config: int = 0) -> tuple[tuple[str, ...], int]:
+        return names, config
+
+    assert settings("kafka", "avro", "delta", config=1) == (("kafka", "avro", "delta"), 1)
+    with pytest.raises(OptionError, match="found parameter 'confg'. Did you mean 'config'?"):
+        settings("kafka", confg=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["OneToMany", "Clustered", "Ordered", "PunctuationRows"])
+def test_facts_have_known_names_too(name: str) -> None:
+    make: Any = getattr(wm, name)
+    with pytest.raises(OptionError, match=f"^{name}: expected one of the parameters .*, found parameter 'colum'"):
+        make("left", colum="k")
+    with pytest.raises(OptionError, match=f"^{name}: expected each of (one|input|column)"):
+        make()
+    assert isinstance(make("left"), make)
 
 
 @EVERY

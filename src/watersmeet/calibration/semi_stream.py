@@ -1,13 +1,16 @@
-"""The costs of the semi-stream joins on this machine: its operations, and a loop that brings few rows.
+"""The costs of the semi-stream joins on this machine.
 
-For the loop the join itself is timed, on a small table.
+Reading and looking up are timed by themselves. What a loop and its rows take is timed with the join itself, on a small
+table: with few rows a loop and with many, the difference is what rows take; with keys that are all alike, which nothing
+caches, and with keys of which some are hot, the difference is what the cache takes.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from time import process_time
 
 import numpy as np
@@ -19,62 +22,83 @@ from watersmeet.columns.matching import matches
 from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.semistream.cost_model import Costs
-from watersmeet.semistream.master_table import Description, encode_schema
+from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
 
-CHUNKS, CHUNK_ROWS, ROWS = 20, 50, 10
+CHUNKS, CHUNK_ROWS, CYCLES = 32, 2000, 3  # so many keys that none of them has many rows, if they are alike
+FEW, MANY = 64, 1024  # rows of a loop
+SKEW = 1.0
+_LAYOUTS: dict[str, Layout] = {"aligned": "hash"}
 STREAM = InputSpec("stream", (pa.int64(),), ())
 MASTER = InputSpec("master", (pa.int64(),), ())
 
 
-def semi_stream_costs(rows: int = 100_000) -> Costs:
-    """Time the operations themselves: takes about a second."""
+def semi_stream_costs(policy: str = "aligned", rows: int = 100_000) -> Costs:
+    """Time the operations and the join of a policy: takes some seconds."""
     keys = pa.array(np.arange(rows, dtype=np.int64))
-    columns = [pa.array(hash_keys([keys])), keys, keys, keys]
-    table = sort_by_hash(pa.Table.from_arrays(columns, names=["_hash", "_k0", "_p0", "_p1"]))
-    order = np.random.default_rng(0).permutation(rows)
-    few = take(table, np.sort(order[: rows // 10]))
-    with tempfile.TemporaryDirectory() as folder:
-        loop = measured_loop(folder)
-        directory = StateDir(folder)
-
-        def write() -> None:
-            directory.write_arrow("run.arrow", table.schema, table.to_batches(), None)
-
-        write()
-        written = _seconds(write, rows)
-        read = _seconds(lambda: _touch(directory), rows)
-    return Costs(
-        read=read,
-        look_up=_seconds(lambda: list(matches(few, table)), few.num_rows),
-        output=_seconds(lambda: take(table, order), rows),
-        append=_seconds(lambda: sort_by_hash(take(table, order)), rows) + written,
-        remove=_seconds(lambda: take(table, np.sort(order)), rows),
-        receive=_seconds(lambda: table.slice(1).combine_chunks(), rows),
-        loop=loop,
+    table = sort_by_hash(
+        pa.Table.from_arrays([pa.array(hash_keys([keys])), keys, keys, keys], names=["_hash", "_k0", "_p0", "_p1"])
     )
+    few = take(table, np.sort(np.random.default_rng(0).permutation(rows)[: rows // 10]))
+    with tempfile.TemporaryDirectory() as folder:
+        directory = StateDir(folder)
+        directory.write_arrow("run.arrow", table.schema, table.to_batches(), None)
+        read = _seconds(lambda: _touch(directory), rows)
+        look_up = _seconds(lambda: list(matches(few, table)), few.num_rows)
+        alike = [measured_loop(f"{folder}/{w}", policy, w, skew=0.0) for w in (FEW, MANY)]
+        skewed = (
+            [] if policy == "mesh" else [measured_loop(f"{folder}/hot-{w}", policy, w, skew=SKEW) for w in (FEW, MANY)]
+        )
+    chunk = CHUNK_ROWS * read + (0.0 if policy == "aligned" else CHUNK_ROWS * look_up)
+    wait = _slope(alike)
+    loop = max(alike[0].seconds - FEW * wait - chunk, 0.0)
+    if not skewed:
+        return Costs(read, look_up, 0.0, wait, loop, 0.0)
+    # What is left of both loops when rows that wait, the loop itself and the chunk are taken off: c_C + w_N c_N.
+    left = [one.seconds - loop - chunk - (1 - one.hit_share) * one.rows * wait for one in skewed]
+    hits = [one.hit_share * one.rows for one in skewed]
+    hit = max((left[1] - left[0]) / max(hits[1] - hits[0], 1.0), 0.0)
+    return Costs(read, look_up, hit, wait, loop, max(left[0] - hits[0] * hit, 0.0))
 
 
-def measured_loop(folder: str) -> float:
-    """Seconds of processor time: the median loop of the third cycle, when as many rows have come as go."""
+@dataclass(frozen=True)
+class Loop:
+    """So many rows a loop: seconds of processor time, and the share of the rows that the cache answered."""
+
+    rows: int
+    seconds: float
+    hit_share: float
+
+
+def _slope(loops: Sequence[Loop]) -> float:
+    """Seconds for one more row."""
+    return max((loops[1].seconds - loops[0].seconds) / (loops[1].rows - loops[0].rows), 0.0)
+
+
+def measured_loop(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
+    """The mean loop of the last cycle, when as many rows have come as go."""
     about = Description("loop", ["k"], [], encode_schema(MASTER.schema), 1, "loop")
-    keys = CHUNKS * CHUNK_ROWS
-    write_version(f"{folder}/master", about, [_rows(np.arange(keys), MASTER)], chunk_rows=CHUNK_ROWS, layout="hash")
+    keys, layout = CHUNKS * CHUNK_ROWS, _LAYOUTS.get(policy, "arrival")
+    table = _rows(np.random.default_rng(1).permutation(keys), MASTER)
+    write_version(f"{folder}/master", about, [table], chunk_rows=CHUNK_ROWS, layout=layout)
     output = (OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),)
     tuning = {"path": f"{folder}/master", "memory": 1 << 30, "max_delay": CHUNKS, "idle_chunks": 0}
-    plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "loop", "policy": "mesh"}, tuning)
+    plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "loop", "policy": policy}, tuning)
     join = SemiStreamJoin(plan, MemorySpace())
-    seconds = []
-    for number in range(3 * CHUNKS):
-        batch = Batch(number, rows={"stream": _rows((np.arange(ROWS) * 7 + number) % keys, STREAM)})
+    seconds, hits = [], []
+    for number in range(CYCLES * CHUNKS):
+        draw = np.random.default_rng([2, number]).random(rows)
+        ranks = (keys + 1) ** draw - 1 if skew else keys * draw
+        batch = Batch(number, rows={"stream": _rows(ranks.astype(np.int64) * 7919 % keys, STREAM)})
         started = process_time()
         for _ in advance(join, batch):
             pass
         seconds.append(process_time() - started)
-    return median(seconds[-CHUNKS:])
+        hits.append(join.metrics.counters.get("hit_share", 0.0))
+    return Loop(rows, fmean(seconds[-CHUNKS:]), fmean(hits[-CHUNKS:]))
 
 
 def _rows(values: np.ndarray[tuple[int], np.dtype[np.int64]], spec: InputSpec) -> pa.Table:

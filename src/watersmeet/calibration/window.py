@@ -14,11 +14,20 @@ import pyarrow as pa
 from watersmeet.calibration.kept_costs import calibrate, load, nanoseconds, per_row
 from watersmeet.columns.arrow import hash_keys, hashes_of, merge_order, take, times_of
 from watersmeet.columns.matching import KeyFilter
-from watersmeet.window.batch_costs import KernelCosts
-from watersmeet.window.kernels import Ordered, Reach, order, pairs
-from watersmeet.window.scan import ROW_BITS, ROW_MASK, Rows, by_part
+from watersmeet.join.expiry import expire
+from watersmeet.plan.metrics import Metrics
+from watersmeet.state.accounts import Accounts
+from watersmeet.state.layouts import TimeSlices
+from watersmeet.state.rows import RowStore
+from watersmeet.state.rules import Horizon
+from watersmeet.state.space import MemorySpace
+from watersmeet.window.batch_costs import SLICES, KernelCosts
+from watersmeet.window.kernels import Ordered, Reach, distinct, order, pairs
+from watersmeet.window.scan import ROW_BITS, ROW_MASK, Rows, by_part, candidates
 
 FAMILY = "window"
+STORED = 64  # batches that are stored to see what one of them takes
+RUNS = 8  # runs more in a window, to see what one of them takes
 _TIME = "_p0"
 _EVER = Reach(-(1 << 60), 1 << 60)
 
@@ -37,6 +46,9 @@ def window_costs(path: str | os.PathLike[str] | None = None) -> KernelCosts:
 def measure() -> dict[str, float]:
     """Measure every kernel; takes about a second."""
     index = per_row(_arrange)
+    scan_call, scan_run = _per_run(sorted=False)
+    arrange_call = nanoseconds(_arrange(16), repeats=50)
+    stored, ordered = (nanoseconds(_store(STORED, sorted=order), repeats=3) / STORED for order in (False, True))
     return {
         "arrange": index,
         "index": index,
@@ -46,9 +58,12 @@ def measure() -> dict[str, float]:
         "order": per_row(_order),
         "probe": per_row(_probe),
         "split": per_row(_split),
-        "call": nanoseconds(_call(), repeats=50),
-        "scan_call": nanoseconds(_scan_call(), repeats=50),
-        "arrange_call": nanoseconds(_arrange(64), repeats=50),
+        "call": _per_run(sorted=True)[1],
+        "scan_call": scan_call,
+        "scan_run": scan_run,
+        "arrange_call": arrange_call,
+        "merge_call": max(ordered - stored - arrange_call, 0.0),
+        "store_call": stored,
     }
 
 
@@ -118,18 +133,61 @@ def _split(count: int) -> Callable[[], object]:
     return lambda: [numbers[which] & ROW_MASK for which in by_part(numbers, runs)]
 
 
-def _call() -> Callable[[], object]:
-    window, probes = _rows(64), _ordered(_rows(32))
-    ordered = _ordered(window)
-    return lambda: list(pairs(probes, Ordered(ordered.hashes, times_of(window, _TIME)), _EVER))
+def _window(schema: pa.Schema, layout: TimeSlices) -> RowStore:
+    """A window as the join makes it."""
+    accounts, rule = Accounts(Metrics()), Horizon(_TIME)
+    return RowStore(
+        "window",
+        schema,
+        layout,
+        MemorySpace(),
+        accounts,
+        time=_TIME,
+        rule=rule,
+        describe=lambda table: {"keys": distinct(hashes_of(table))},
+    )
 
 
-def _scan_call() -> Callable[[], object]:
-    window, probes = _rows(64), _ordered(_rows(32))
-    hashes = hashes_of(window)
+def _store(count: int, *, sorted: bool) -> Callable[[], object]:
+    """Batches of a few rows go through a window of sixteen of them."""
+    tables = [_rows(16, seed=number) for number in range(count)]
+    length = int(times_of(tables[1], _TIME)[0] - times_of(tables[0], _TIME)[0])
 
     def work() -> object:
-        found = KeyFilter(probes.hashes).among(hashes)
-        return list(pairs(probes, order(hashes[found], times_of(window, _TIME)[found]), _EVER))
+        layout = TimeSlices(span=16 * length, share=SLICES, advance=length)
+        window = _window(tables[0].schema, layout)
+        for number, table in enumerate(tables):
+            window.accounts.arrive(window.input, table.num_rows)
+            expire(window, (number - 16) * length, times_of(table, _TIME), None)
+            layout.bound = (number - 1) * length
+            if sorted:
+                window.add(Rows(table, _TIME).sorted().table, number)
+            else:
+                window.add(table, number, order="arrival")
+            window.settle()
+        return window
+
+    return work
+
+
+def _per_run(*, sorted: bool) -> tuple[float, float]:
+    """Nanoseconds to probe a window of small runs: whatever their number, and for each of them."""
+    one, many = (nanoseconds(_probe_runs(runs, sorted=sorted), repeats=30) for runs in (1, 1 + RUNS))
+    per_run = max(many - one, 0.0) / RUNS
+    return max(one - per_run, 0.0), per_run
+
+
+def _probe_runs(runs: int, *, sorted: bool) -> Callable[[], object]:
+    tables, probes = [_rows(64, seed=number) for number in range(runs)], _ordered(_rows(32))
+    window = _window(tables[0].schema, TimeSlices(span=1 << 40, share=SLICES))
+    for number, table in enumerate(tables):
+        window.accounts.arrive(window.input, table.num_rows)
+        window.add(
+            Rows(table, _TIME).sorted().table if sorted else table, number, order="hash" if sorted else "arrival"
+        )
+
+    def work() -> object:
+        found = candidates(window, 0, 1 << 60, probes, [])
+        return [pair for one in found for pair in pairs(probes, one.rows, _EVER)]
 
     return work

@@ -13,12 +13,12 @@ A batch goes through the same steps in every family; a family fills in those it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices
+from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.hand import Hand
@@ -31,6 +31,13 @@ from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.sharing import inherit
 from watersmeet.state.space import RunSpace
+
+
+def _told_beside(plan: JoinPlan) -> dict[str, bool]:
+    """By input, whether the other one's rows are emitted by themselves."""
+    left, right = (spec.name for spec in plan.inputs)
+    kind = JOIN_TYPES[plan.how]
+    return {left: kind.unmatched[1], right: kind.unmatched[0] or kind.exists}
 
 
 class BinaryJoin(Operator):
@@ -76,12 +83,19 @@ class BinaryJoin(Operator):
 
     @classmethod
     def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """Those whose unmatched rows the other one does not share: a row that is emitted because nothing matches it
-        must be in one partition."""
-        left, right = (spec.name for spec in plan.inputs)
-        kind = JOIN_TYPES[plan.how]
-        alone = {left: kind.unmatched[1], right: kind.unmatched[0] or kind.exists}
-        return tuple(name for name, shared in alone.items() if not shared)
+        """Those that leave the other one's rows no more to tell than pairs, and those with a witness."""
+        witnessed = cls.witnessed(plan)
+        return tuple(name for name, tells in _told_beside(plan).items() if not tells or name in witnessed)
+
+    @classmethod
+    def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """Those whose other side's rows are emitted when they match nothing, or at their first match. One row matches
+        all rows of its key as long as these can come, if equal keys are all that matching takes."""
+        return () if plan.condition else tuple(name for name, tells in _told_beside(plan).items() if tells)
+
+    def hush(self, copies: Mapping[str, Hashes]) -> None:
+        """The emitter does not tell of them."""
+        self.emitter.hushed = copies
 
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows of both inputs."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import HASH, Indices, gather, key_names
+from watersmeet.columns.arrow import HASH, Hashes, Indices, gather, hashes_of, key_names
 from watersmeet.columns.grouping import repeats
 from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
@@ -90,6 +90,7 @@ class BinaryEmitter(Emitter):
     keys_only    the one of which only keys are stored (and times, in a window, and what the condition needs): the right
                  one of such a join
     condition    what must hold for a pair of rows with equal keys to match; None: they match
+    hushed       by input, the keys of which another partition tells whether their rows match (see `Operator.hush`)
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class BinaryEmitter(Emitter):
         self._marked = self.flagged | ({self.once} if marks_once else set())
         self.keys_only: str | None = self.right if self.type.exists else None
         self.condition = None if plan.condition is None else Condition.of(plan.condition)
+        self.hushed: Mapping[str, Hashes] = {}
 
     def flags(self, name: str) -> tuple[str, ...]:
         """The flags of an input's stored rows."""
@@ -153,9 +155,17 @@ class BinaryEmitter(Emitter):
         self.metrics.count("pairs_rejected", rejected)
         return mine[1][holds], theirs[1][holds]
 
+    def told(self, name: str, table: pa.Table, rows: Indices) -> Indices:
+        """Those of some rows of which no other partition tells."""
+        hushed = self.hushed.get(name)
+        return rows if hushed is None else rows[~np.isin(hashes_of(table)[rows], hushed)]
+
     def unmatched(self, name: str, table: pa.Table, rows: Indices, reason: str) -> Iterator[pa.Table]:
         """Rows of an input that can match nothing any more and never did."""
-        if name in self.preserved and len(rows):
+        if name not in self.preserved:
+            return
+        rows = rows if reason == "null_key" else self.told(name, table, rows)
+        if len(rows):
             self.metrics.count(f"unmatched.{name}.{reason}", len(rows))
             yield self.rows({name: (table, rows)})
 
@@ -178,4 +188,4 @@ class BinaryEmitter(Emitter):
         """Stored rows have left because they matched for the first time."""
         for one in gone if self.type.semi else ():
             for part, rows in one.pieces():
-                yield self.rows({one.input: (part.table, rows)})
+                yield self.rows({one.input: (part.table, self.told(one.input, part.table, rows))})

@@ -5,6 +5,7 @@ the wanted amount is reached. Amounts are in the unit of the budget (bytes, or r
 
     optimal     (RPJ, Fig. 4)  the bucket opposite to the smallest arrival probability first; the last one partially
     long-run    (ours)         the order of `optimal`, but only buckets that make a long run on disk
+    classes     (ours)         `optimal` by classes of about equal probability, the largest bucket of a class first
     largest     (XJoin)        the largest bucket
     smallest                   the smallest bucket
     all                        everything
@@ -24,16 +25,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-Flush = Literal["optimal", "long-run", "largest", "smallest", "all", "adaptive"]
+Flush = Literal["optimal", "long-run", "classes", "largest", "smallest", "all", "adaptive"]
 
 # The flush policies that each policy of the progressive joins knows, its own first.
 FLUSHES: dict[str, tuple[Flush, ...]] = {
-    "rpj": ("optimal", "long-run", "largest", "smallest", "all"),
-    "xjoin": ("largest", "optimal", "long-run", "smallest", "all"),
+    "rpj": ("optimal", "long-run", "classes", "largest", "smallest", "all"),
+    "xjoin": ("largest", "optimal", "long-run", "classes", "smallest", "all"),
     "hmj": ("adaptive", "all", "largest", "smallest"),
 }
 
 LEAST_RUN = 0.3  # of n_flush: shorter runs are not worth a seek
+ALIKE = 1.25  # arrival probabilities of one class differ by no more than this factor
 
 Sizes = npt.NDArray[np.int64]
 Probabilities = npt.NDArray[np.float64]
@@ -130,6 +132,39 @@ class LongRunFlush(OptimalFlush):
         return chosen
 
 
+class ClassFlush(OptimalFlush):
+    """Optimal flush that tells probabilities apart only where it matters, and flushes whole buckets.
+
+    Where keys are spread evenly, all buckets of an input are about equally likely to be probed, and optimal flush
+    follows the noise of the counts: it empties the same few buckets again and again, of few rows each, and cuts the
+    last one. That costs up to 40 % more processor time than flushing the largest, and gives no more results. Where keys
+    are skewed the order is worth its price. Here buckets are in one class if their probabilities are within a factor
+    ALIKE of the least; classes go in the order of `optimal`, and in a class the largest bucket leaves first, whole.
+
+    >>> policy, sizes = ClassFlush(), np.array([[10, 12], [40, 11]])
+    >>> for victim in policy.choose(sizes, np.array([[0.35, 0.25], [0.19, 0.21]]), 15):
+    ...     print(victim)
+    Victim(input=0, bucket=1, amount=None)
+    Victim(input=0, bucket=0, amount=None)
+    """
+
+    def order(self, sizes: Sizes, probabilities: Probabilities) -> Iterator[Victim]:
+        """By class of arrival probability, then by size."""
+        ranked = list(super().order(sizes, probabilities))
+        least, number, keys = 0.0, 0, []
+        for victim in ranked:
+            probability = probabilities[1 - victim.input, victim.bucket]
+            if probability > ALIKE * least:
+                least, number = probability, number + 1
+            keys.append((number, -int(sizes[victim.input, victim.bucket])))
+        for at in sorted(range(len(ranked)), key=keys.__getitem__):
+            yield ranked[at]
+
+    def cut(self, victim: Victim, size: int, amount: int) -> Victim:
+        """What leaves is one run of the whole bucket."""
+        return victim
+
+
 class FlushLargest(FlushPolicy):
     """The bucket with the most rows or bytes."""
 
@@ -177,6 +212,7 @@ def _in_order(key: npt.NDArray[np.int64]) -> Iterator[Victim]:
 POLICIES: dict[str, type[FlushPolicy]] = {
     "optimal": OptimalFlush,
     "long-run": LongRunFlush,
+    "classes": ClassFlush,
     "largest": FlushLargest,
     "smallest": FlushSmallest,
     "all": FlushAll,

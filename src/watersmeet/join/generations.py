@@ -184,6 +184,8 @@ class Generations:
     def _together(self, name: str, cursors: list[Cursor], bound: int | None) -> pa.Table:
         """The next rows of one generation: its runs hold different stretches of the hash, written in hash order."""
         tables = [table for cursor in cursors for table in cursor.below(bound)]
+        if len(tables) == 1:
+            return tables[0]
         return pa.concat_tables(tables).combine_chunks() if tables else self.stores[name].schema.empty_table()
 
     def renumbered(self) -> Facts:

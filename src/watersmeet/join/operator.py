@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, data_bytes
+from watersmeet.columns.arrow import Hashes, Indices, data_bytes
 from watersmeet.columns.partitions import Partition
 from watersmeet.errors import EndedInputError
 from watersmeet.join.waits import WaitingRows, Waits
@@ -65,6 +65,7 @@ class Batch:
     null_keys: Mapping[str, int] = field(default_factory=dict)
     null_rows: Mapping[str, pa.Table] = field(default_factory=dict)
     copies: Mapping[str, pa.Table] = field(default_factory=dict)
+    has_guests: bool = True  # whether rows may be of keys that belong to another partition
 
     @property
     def is_idle(self) -> bool:
@@ -120,6 +121,18 @@ class Operator(ABC):
         when they come later than they did, before any row of the split one.
         """
         return ()
+
+    @classmethod
+    def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """Those of `splits` of which a key's home must have had a row before the key is divided by them.
+
+        A row of another input is emitted, once, because it matches or does not. With such a witness at home all of them
+        match there, and the home alone tells of them.
+        """
+        return ()
+
+    def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins tell of pairs only)
+        """By input the keys of which other partitions tell whether their rows match."""
 
     @abstractmethod
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:

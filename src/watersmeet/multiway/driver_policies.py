@@ -11,6 +11,7 @@ is found exactly once, by the last of its rows to be drained.
     output_size        largest outBuffer_j first, whole buffers   Fig. 4 and Eq. 1
     output_rate        largest outBuffer_j / |buffer_j| first, whole buffers
     fixed_order, reversed_output_size: controls of experiments, the first input first and the opposite of output_size
+    largest_buffer     most rows first, whole buffers             an idea of our own, for experiments
 """
 
 from __future__ import annotations
@@ -108,6 +109,14 @@ class FixedOrder(DriverPolicy):
         return np.arange(len(situation.queues), dtype=np.float64)
 
 
+class LargestBuffer(DriverPolicy):
+    """The buffer with most rows, which then probe tables that the others have not been added to."""
+
+    def scores(self, situation: Situation) -> Scores:
+        """|buffer_j|."""
+        return np.array(situation.waiting, np.float64)
+
+
 class OutputRate(DriverPolicy):
     """The buffer that is expected to give the most results per row."""
 
@@ -131,6 +140,7 @@ POLICIES: dict[str, type[DriverPolicy]] = {
     "output_rate": OutputRate,
     "fixed_order": FixedOrder,
     "reversed_output_size": ReversedOutputSize,
+    "largest_buffer": LargestBuffer,
 }
 
 

@@ -19,7 +19,14 @@ MIN_INPUTS, MAX_INPUTS = 2, 16
 DriverName = Literal["timestamp", "round_robin", "consumption_rate", "output_size", "output_rate"]
 # The others are controls of experiments: what a policy must beat if the choice of the driver is what counts.
 Driver = Literal[
-    "timestamp", "round_robin", "consumption_rate", "output_size", "output_rate", "fixed_order", "reversed_output_size"
+    "timestamp",
+    "round_robin",
+    "consumption_rate",
+    "output_size",
+    "output_rate",
+    "fixed_order",
+    "reversed_output_size",
+    "largest_buffer",
 ]
 
 
@@ -42,7 +49,9 @@ class MultiwayOptions(Options):
         {"driver", "late", "slices", "max_results", "memory", "idle_pages", "page_rows"}
     )
     INTERNAL: ClassVar[frozenset[str]] = frozenset({"time"})
-    LAB: ClassVar[Mapping[str, frozenset[str]]] = {"driver": frozenset({"fixed_order", "reversed_output_size"})}
+    LAB: ClassVar[Mapping[str, frozenset[str]]] = {
+        "driver": frozenset({"fixed_order", "reversed_output_size", "largest_buffer"})
+    }
 
     driver: Driver = Field(
         "output_size",

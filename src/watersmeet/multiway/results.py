@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import key_names, times_of
+from watersmeet.columns.arrow import key_names, python_value, times_of
 from watersmeet.errors import FanOutError
 from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.emitter import Emitter
@@ -109,5 +109,5 @@ class Results:
         if largest > LARGE_FAN_OUT:
             group = probe.alive[int(np.argmax(probe.combinations))]
             row = probe.buffer.slice(int(probe.rows[probe.begins[group]]), 1)
-            key = [str(row.column(name)[0]) for name in key_names(row.schema)]
+            key = [str(python_value(row.column(name)[0])) for name in key_names(row.schema)]
             self.metrics.event("fan_out", key=key, combinations=largest)

@@ -33,8 +33,10 @@ from watersmeet.plan.options import Options
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
-from watersmeet.semistream.options import SemiStreamOptions
-from watersmeet.spark.schema import comparable_name
+from watersmeet.semistream.options import SemiStreamOptions, checked_type
+from watersmeet.spark.schema import comparable_name, key_pairs
+from watersmeet.spark.semistream import prepared_table
+from watersmeet.state.directory import StateDir
 from watersmeet.window.options import WindowOptions
 
 
@@ -197,12 +199,22 @@ class SemiStreamWiring(Wiring):
         description="`inner`, `left`, `left_semi` or `left_anti`, the stream is left; fixed once the pipeline has run.",
     )
     where: str | None = WHERE
+    master_columns: list[str] | None = Field(
+        default=None,
+        description="The columns of the table that the output has beside the keys, all by default; only these are "
+        "cached.",
+    )
     partitions: int | None = Field(
         default=None, ge=1, description="Key partitions of the table, if it is prepared here; otherwise it has its own."
     )
     idle: Literal["work", "sleep"] = Field(
         default="work", description="While the stream is silent: finish waiting rows (`work`), or let them wait."
     )
+
+    @classmethod
+    def check_type(cls, how: str) -> None:
+        """The stream is left, and nothing is known of the table's rows."""
+        checked_type(cls.FUNCTION, how)
 
     @model_validator(mode="after")
     def _one_master(self) -> Self:
@@ -235,6 +247,7 @@ class SemiStreamWiring(Wiring):
             on=python_keys(self.on),
             how=self.how,
             where=self.where,
+            master_columns=self.master_columns,
             idle=self.idle,
             partitions=self.partitions,
             **site.state,
@@ -242,12 +255,16 @@ class SemiStreamWiring(Wiring):
         )
 
     def table(self, site: Site) -> dict[str, Any] | None:
-        """Size and layout of the prepared table."""
-        table = MasterTable(site.resolve(self.master_path) if self.master_path else f"{site.home}/master")
+        """Size and layout of the table, which is prepared now if it is not; nothing in a rehearsal without one."""
+        if self.master is None:
+            return MasterTable(site.resolve(str(self.master_path))).about()
+        table = MasterTable(f"{site.home}/master")
         if not table.versions():
-            return None
-        newest = table.latest()
-        return {**newest, "partitions": newest["table"]["partitions"]}
+            if site.rehearsal:
+                return None
+            keys = [right for _, right in key_pairs("join", python_keys(self.on))[0]]
+            table = prepared_table(site.frames[self.master], keys, StateDir(site.home), self.partitions)
+        return table.about()
 
     def _empty(self, site: Site, master: str | DataFrame) -> str | DataFrame:
         """A table like the master, without rows: preparing it costs nothing, and no table learns of this join."""

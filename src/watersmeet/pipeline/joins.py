@@ -78,6 +78,7 @@ def _parsed(value: Mapping[str, Any], made: Mapping[str, Any], known: Sequence[s
     wrong: list[InitErrorDetails] = []
     try:
         wiring = family.model_validate({key: inner for key, inner in made.items() if key in family.model_fields})
+        wrong += [detail(message, (key,)) for key, message in wiring.mistakes()]
     except ValidationError as error:
         wrong += _details(error)
     try:

@@ -22,7 +22,10 @@ _WORDS = (
 # nothing: columns are called so.
 _SECRET_NAME = re.compile(rf"{_WORDS}|(?<![a-z])key(?![a-z])", re.IGNORECASE)
 _NAME_IN_TEXT = rf"{_WORDS}|(?:api|access|account|shared|auth|encryption)[._-]?key(?![a-z])"
-_USER_INFO = re.compile(r"(?<=://)[^/\s@?#]+(?=@)")
+# What stands before the @ of a URL; in URIs of Azure that is a container, and no secret.
+_USER_INFO = re.compile(
+    r"(?<=://)(?:(?<!abfs://)(?<!abfss://)(?<!wasb://)(?<!wasbs://)|(?=[^/\s@?#]*:))[^/\s@?#]+(?=@)", re.IGNORECASE
+)
 _REFERENCE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$", re.DOTALL)
 # password=x, "password": "x", token: x in whatever text Spark or a driver prints

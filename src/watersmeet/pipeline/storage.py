@@ -23,7 +23,7 @@ def know_storage(place: str, conf: Mapping[str, str]) -> None:
 def storage_notes(place: str) -> list[str]:
     """Which settings were found for a place, and where; secrets are only named."""
     try:
-        if is_local(place):
+        if is_local(place) or located(place).store == "hdfs":
             return []
         found = access_to(place).credentials.described()
     except StateDirError:

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
+from watersmeet.errors import OptionError
+from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import Options
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
@@ -65,6 +67,21 @@ class Wiring(BaseModel):
 
     operator: str = Field(description="Which join.")
 
+    @classmethod
+    def check_type(cls, how: str) -> None:
+        """Raise an `OptionError` if the join has no such type."""
+        checked_how(cls.FUNCTION, how)
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """What is wrong although every key has a value of its type: the key, and a sentence. Columns and options are
+        checked all the same."""
+        if not getattr(self, "on", True):
+            yield "on", "name at least one column"
+        try:
+            self.check_type(getattr(self, "how", "inner"))
+        except OptionError as error:
+            yield "how", f"expected {error.expected}, found {error.found}. {error.hint}"
+
     @abstractmethod
     def sources(self) -> dict[str, str]:
         """The source of each input of the join."""
@@ -97,7 +114,7 @@ class Wiring(BaseModel):
         return {}
 
     def table(self, site: Site) -> dict[str, Any] | None:
-        """What is known of the table that the stream is joined with, if there is one and it is prepared."""
+        """What is known of the table that the stream is joined with, if there is one."""
         return None
 
     @classmethod

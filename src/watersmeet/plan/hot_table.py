@@ -10,7 +10,7 @@ copied to all `holders`. Every result has exactly one row of the split input, so
 
 A holder stays one as long as it has rows of the split input: they wait for rows of the others. A key that has cooled
 down has its home as the only target, and is still copied. A key is known by its hash: keys that share one are hot
-together.
+together, unless one must have a witness at home (`Operator.witnessed`): then rows of another one are an error.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class HotKey:
     stale: tuple[int, ...] = ()  # former holders that still have copies: they cannot become holders yet
     share: float = 0.0  # of all work that the key makes, estimated
     text: str = ""  # the key as people read it
+    witness: int | None = None  # the fingerprint of the key, if its home must have a row of the split input
 
     @property
     def is_spread(self) -> bool:

@@ -151,7 +151,7 @@ METRICS: dict[str, Metric] = {
         # Hot keys.
         _counter("rows_copied.input", "rows", "of hot keys that came here, though another partition has them", P, W, M),
         _counter("bytes_copied.input", "bytes", "of these rows", P, W, M),
-        _gauge("hot_keys", "keys", "spread over several partitions in the next batch; partition 0 has it", P, W, M),
+        _gauge("hot_keys", "keys", "spread over several partitions; partition 0 has it", P, W, M),
         _gauge("hot_share", "share", "of all work that these keys make, estimated", P, W, M),
         _gauge("hot_partitions", "partitions", "over which the widest of these keys is spread", P, W, M),
         # Work on rows and pages.

@@ -45,6 +45,8 @@ def parse_size(value: object) -> object:
     >>> parse_size("256 MB"), parse_size("1.5 GiB"), parse_size(4096)
     (256000000, 1610612736, 4096)
     """
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a size such as '256 MB' or '64 MiB'")
     return _quantity(value, _SIZES, "a size such as '256 MB' or '64 MiB'")
 
 
@@ -159,6 +161,7 @@ def _row_bytes(spec: InputSpec) -> int:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type)
 
 HotKeys = Literal["off", "auto"]
 Size = Annotated[int, BeforeValidator(parse_size)]
@@ -181,20 +184,47 @@ def known_names_and(*more: str, renamed: Mapping[str, str] | None = None) -> Cal
     return decorated
 
 
-def _known(function: Callable[P, R], more: Sequence[str], renamed: Mapping[str, str]) -> Callable[P, R]:
+def known_fields(cls: C) -> C:
+    """The same for the constructor of a class."""
+    made: Any = vars(cls)["__init__"]
+    setattr(cls, "__init__", _known(made, (), {}, who=cls.__name__))  # noqa: B010
+    return cls
+
+
+def _known(function: Callable[P, R], more: Sequence[str], renamed: Mapping[str, str], who: str = "") -> Callable[P, R]:
     parameters = inspect.signature(function).parameters
     own = [one.name for one in parameters.values() if one.kind is not one.VAR_KEYWORD]
     names = [*own, *dict.fromkeys(name for name in more if name not in own)]
     needed = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
     places = [one for one in parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    unbounded = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
+    who = who or function.__name__
+    hidden = int(own[:1] == ["self"])
 
     def instead(args: Sequence[object]) -> Iterator[str]:
-        """The arguments that may have been meant for a parameter that is given by name."""
-        for place, value in enumerate(args):
+        """The arguments that may have been meant for a parameter that is given by name; no join has one before `on`."""
+        first = next((at for at, one in enumerate(places) if one.name == "on"), -1) + 1
+        for place, value in enumerate(args[first:], first):
             if place >= len(places):
                 yield f", but {value!r} as argument {place + 1}"
             elif places[place].default is not inspect.Parameter.empty:
                 yield f", but {value!r} in the place of {places[place].name}"
+
+    def check_places(args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Each parameter once, and none too many."""
+        given = [one.name for one in places[: len(args)]]
+        twice = [name for name in given if name in kwargs]
+        missing = [one.name for one in places if one.default is one.empty and one.name not in {*given, *kwargs}]
+        if twice or missing or (len(args) > len(places) and not unbounded):
+            wrong = f"{twice[0]} twice" if twice else f"nothing for {missing[0]}" if missing else ""
+            several = ", ".join(one.name for one in places[hidden:])
+            raise OptionError(
+                who,
+                expected=f"each of {several} once, and the other parameters by name",
+                found=wrong or f"{len(args) - hidden} without a name",
+                hint="Compare the call with the function's documentation.",
+                option=(*twice, *missing, None)[0],
+            )
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -202,8 +232,8 @@ def _known(function: Callable[P, R], more: Sequence[str], renamed: Mapping[str, 
             if name not in names:
                 near = [renamed[name]] if name in renamed else difflib.get_close_matches(name, names, n=1)
                 raise OptionError(
-                    function.__name__,
-                    expected=f"one of the parameters {', '.join(names)}",
+                    who,
+                    expected=f"one of the parameters {', '.join(names[hidden:])}",
                     found=f"parameter {name!r}",
                     hint=f"Did you mean {near[0]!r}?" if near else "Remove it.",
                     option=name,
@@ -211,12 +241,13 @@ def _known(function: Callable[P, R], more: Sequence[str], renamed: Mapping[str, 
         for name in needed:
             if name not in kwargs:
                 raise OptionError(
-                    function.__name__,
+                    who,
                     expected=f"{name}=...",
                     found=f"no {name}{''.join(instead(args))}",
                     hint=f"Give {name} by name.",
                     option=name,
                 )
+        check_places(args, kwargs)
         return function(*args, **kwargs)
 
     return checked
@@ -276,15 +307,21 @@ class Options(BaseModel):
             return cls.model_validate(values, context=WRITTEN)
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"]) or "the options together"
-            option = str(first["loc"][0]) if first["loc"] else None
             reason = first["msg"].removeprefix("Value error, ")
+            if not first["loc"]:  # each is valid by itself
+                raise OptionError(
+                    who,
+                    expected="options that go together",
+                    found=f"some that do not: {reason}",
+                    hint="Change one of them; the reference says what each may be.",
+                ) from None
+            name = ".".join(str(part) for part in first["loc"])
             raise OptionError(
                 who,
                 expected=f"a valid value for {name}",
                 found=f"{first['input']!r} ({reason})",
                 hint=f"Correct {name}; the reference lists what it may be.",
-                option=option,
+                option=str(first["loc"][0]),
             ) from None
 
     def refuse_unused(self, who: str) -> None:

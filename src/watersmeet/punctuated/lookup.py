@@ -1,7 +1,8 @@
 """Finding the stored rows that promises cover, without looking at all of them.
 
-A single key is found by its hash, a range by binary search in an order of the values: row numbers by the value of a key
-column, made when a range is first looked up in a run and kept with it. So a purge costs what it purges.
+A single key is found by its hash, a range in a long run by binary search in an order of the values: row numbers by the
+value of a key column, made when a range is first looked up in the run and kept with it. So a purge costs what it
+purges, and at most the look at `SCAN_ROWS` rows for each run.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, gather, hashes_of, key_name, numpy_of
 from watersmeet.columns.matching import ranges
 from watersmeet.join.probe import probe
-from watersmeet.punctuated.promises.codes import Codes, argsort
+from watersmeet.punctuated.promises.codes import argsort, bisect, concatenated
 from watersmeet.punctuated.promises.intervals import Intervals, Mask
 from watersmeet.punctuated.promises.ordering import Ordering
 from watersmeet.punctuated.promises.punctuation import Delta
@@ -23,7 +23,10 @@ from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
 
-SCAN_ROWS = 4096  # up to this length looking at every row is cheaper than an order
+# Up to this length looking at every row is cheaper than an order: a step of the search costs as much as looking at
+# thousands of 64-bit codes, or at hundreds of texts.
+SCAN_ROWS = 1 << 17
+SCAN_TEXTS = 1 << 12
 
 Found = list[tuple[Part, Indices]]  # rows of parts, ascending and alive
 
@@ -83,7 +86,7 @@ def covered(store: RowStore, delta: Delta, *, on_disk: bool = False) -> Iterator
 
 def _within(store: RowStore, run: Run, column: int, pieces: Intervals) -> Iterator[tuple[Part, Indices]]:
     ordering = Ordering(store.schema.field(key_name(column)).type)
-    if run.stored_rows <= SCAN_ROWS:
+    if run.stored_rows <= (SCAN_TEXTS if ordering.is_text else SCAN_ROWS):
         yield from filter(None, (_scanned(part, column, ordering, pieces) for part in store.parts([run])))
         return
     numbers = _by_order(store, run, column, ordering, pieces)
@@ -112,20 +115,11 @@ def _by_order(store: RowStore, run: Run, column: int, ordering: Ordering, pieces
         return pa.table({"_row": pa.array(argsort(ordering.codes(values)).astype(np.uint32))})
 
     order = numpy_of(store.side(run, f"order{column}", made).column("_row")).view(np.uint32)
-    first = _bisect(values, order, ordering, pieces.low)
-    last = np.where(pieces.endless, len(order), _bisect(values, order, ordering, pieces.high))
+    ends = concatenated([pieces.low, pieces.high])
+
+    def is_before(at: Indices) -> Mask:
+        return np.asarray(ordering.codes(gather(values, pa.array(order[at]))) < ends)
+
+    first, last = np.split(bisect(len(ends), len(order), is_before), 2)
+    last = np.where(pieces.endless, len(order), last)
     return np.sort(order[ranges(first, last)]).astype(np.int64)
-
-
-def _bisect(values: pa.ChunkedArray, order: npt.NDArray[np.uint32], ordering: Ordering, wanted: Codes) -> Indices:
-    """For each wanted code how many rows come before it; all codes are searched at once, a step at a time."""
-    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), len(order), np.int64)
-    while True:
-        open_ = low < high
-        if not open_.any():
-            return low
-        middle = (low + high) // 2
-        rows = order[np.minimum(middle, len(order) - 1)]
-        before = ordering.codes(gather(values, pa.array(rows))) < wanted
-        low = np.where(open_ & before, middle + 1, low)
-        high = np.where(open_ & ~before, middle, high)

@@ -48,6 +48,8 @@ class DonePairs:
         """The rows of an input that are done with leave, and are returned. The only row of their key has come: where
         the condition does not hold they are unmatched."""
         mask = self.done[name]
+        if not mask.any():
+            return self.hand.tables[name].slice(0, 0)
         gone = self.hand.tables[name].filter(pa.array(mask))
         yield from self.hand.leave(name, mask, "one_to_many")
         return gone

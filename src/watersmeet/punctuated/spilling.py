@@ -213,6 +213,7 @@ class Spilling:
                 expected=f"every key at most once on input {name!r}",
                 found=f"{count} key(s) a second time, noticed in batch {batch} when spilled rows were merged",
                 hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
+                input=name,
             )
         self.state.metrics.count(f"violations.{name}.one_to_many", count)
         self.state.accounts.leave(name, "violation", count)

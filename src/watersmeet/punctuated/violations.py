@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import key_names, numpy_of
+from watersmeet.columns.arrow import key_names, numpy_of, python_value
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker, duplicate_keys
@@ -74,13 +74,14 @@ class Violations:
         broken = table.filter(pa.array(wrong))
         if self.mode == "raise":
             row = broken.slice(int(np.argmin(numpy_of(broken.column("_hash")))), 1)
-            keys = [row.column(name)[0].as_py() for name in key_names(row.schema)]
+            keys = [python_value(row.column(name)[0]) for name in key_names(row.schema)]
             key = keys[0] if len(keys) == 1 else tuple(keys)
             raise BrokenPromiseError(
                 "punctuated_join",
                 expected=rule if isinstance(rule, str) else rule(row),
                 found=f"{count} row(s) that break this in batch {batch}, among them key {key!r}",
                 hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
+                input=self.name,
             )
         metrics.count(f"violations.{self.name}.{reason}", count)
         metrics.event("violation", input=self.name, reason=reason, rows=count, mode=self.mode)

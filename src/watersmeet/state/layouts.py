@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -145,9 +146,14 @@ class SizeTiers(_Whole):
 
 @dataclass
 class FewRuns(_Whole):
-    """At most `most` runs: beyond that the smaller half of them become one. `slot` is that of rows written now."""
+    """At most `most` runs: beyond that the smaller half of them become one. `slot` is that of rows written now.
+
+    A run is probed in every batch, which costs as much as to write some thousand rows, however short it is. So four
+    runs that have no more than `short` rows together become one as well.
+    """
 
     most: int = 16
+    short: int = 8192
     slot: int = 0
 
     def split(self, rows: pa.Table, times: Times | None) -> Iterator[tuple[dict[str, Any], pa.Table]]:
@@ -159,11 +165,15 @@ class FewRuns(_Whole):
         return {"slot": self.slot}
 
     def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
-        """The smaller half, oldest first."""
-        if len(runs) <= self.most:
-            return None
+        """Those that are short together, or the smaller half, oldest first."""
         order = sorted(range(len(runs)), key=lambda at: (runs[at].own, at))
-        return Merge([runs[at] for at in sorted(order[: max(2, self.most // 2)])], 0)
+        together = accumulate(runs[at].own for at in order)
+        few = sum(rows <= self.short for rows in together)
+        if few < FANOUT:
+            if len(runs) <= self.most:
+                return None
+            few = max(2, self.most // 2)
+        return Merge([runs[at] for at in sorted(order[:few])], 0)
 
 
 @dataclass

@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 import xxhash
@@ -29,7 +28,7 @@ from watersmeet.errors import StateDirError
 from watersmeet.state.directory import PACK, ArrowWriter, Room, StateDir, corrupt, stretch, unwritable
 from watersmeet.storage.access import cache_for, open_blobs
 from watersmeet.storage.blobs import Blob
-from watersmeet.storage.cache import Entry, HostCache
+from watersmeet.storage.cache import Entry, HostCache, Staged
 from watersmeet.storage.retrying import RetryingBlobs
 from watersmeet.storage.uri import located
 
@@ -50,7 +49,7 @@ class ObjectDir(StateDir):
         self.blobs = blobs or open_blobs(self.uri)
         self._before = Counter(self.blobs.counts)
         self._hits = self._misses = 0
-        self._staged: dict[str, Path] = {}  # stretches of packs that are not sent yet
+        self._staged: dict[str, Staged] = {}  # stretches of packs that are not sent yet
 
     @cached_property
     def cache(self) -> HostCache:
@@ -162,7 +161,7 @@ class ObjectDir(StateDir):
     ) -> pa.NativeFile:
         """A file out of the cache, fetched if it is not there. The cache compares checksums, whatever is asked for."""
         if staged := self._staged.get(name):
-            return pa.BufferReader(pa.memory_map(str(staged), "r").read_buffer()) if length else pa.BufferReader(b"")
+            return pa.BufferReader(staged.content)
         entry = self._entry(name, length, checksum)
         opened = self.cache.open(entry, mapped=mapped)
         if opened is not None:
@@ -189,38 +188,39 @@ class ObjectDir(StateDir):
         if not spans:
             return found
         parts = [(span, at) for span in spans for at in range(0, span.length, PART)]
-        with ThreadPoolExecutor(max(min(AT_ONCE, len(parts)), 1)) as pool, _files(self.cache, spans) as paths:
-            list(pool.map(lambda part: self._fetch_part(part[0], part[1], paths[id(part[0])]), parts))
+        with ThreadPoolExecutor(max(min(AT_ONCE, len(parts)), 1)) as pool, _files(self.cache, spans) as files:
+            list(pool.map(lambda part: self._fetch_part(part[0], part[1], files[id(part[0])]), parts))
             for span in spans:
-                found |= self._unpack(span, paths[id(span)])
+                found |= self._unpack(span, files[id(span)])
         return found
 
-    def _fetch_part(self, span: _Span, at: int, path: Path) -> None:
+    def _fetch_part(self, span: _Span, at: int, file: Staged) -> None:
         name = span.source[len(self.uri) + 1 :]
         length = min(PART, span.length - at)
         try:
             content = self.blobs.get_range(name, span.start + at, length)
+            if len(content) < length:
+                raise EOFError
         except (FileNotFoundError, EOFError) as error:
             expected = f"{span.start + at + length} bytes"
             raise corrupt(
                 span.source, expected, "no file" if isinstance(error, FileNotFoundError) else "fewer"
             ) from None
         try:
-            with path.open("r+b") as file:
-                file.seek(at)
-                file.write(content)
+            file.write_at(at, content)
         except OSError as error:
-            raise unwritable(str(path), error) from error
+            raise unwritable(str(file.path), error) from error
 
-    def _unpack(self, span: _Span, path: Path) -> dict[Entry, pa.Buffer]:
+    def _unpack(self, span: _Span, file: Staged) -> dict[Entry, pa.Buffer]:
+        file.close()
         found = {}
         for entry in span.entries:
-            buffer = _buffer_of(path).slice(entry.offset - span.start, entry.length)
+            buffer = file.content.slice(entry.offset - span.start, entry.length)
             if xxhash.xxh3_64_hexdigest(buffer) != entry.checksum:
                 where = f"{entry.source}@{entry.offset}"
                 raise corrupt(where, f"{entry.length} bytes with checksum {entry.checksum}", "other bytes")
             if len(span.entries) == 1:
-                self.cache.enter(entry, path)
+                self.cache.enter(entry, file)
             else:
                 self.cache.add(entry, memoryview(buffer))
             found[entry] = buffer
@@ -255,24 +255,18 @@ def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
 
 
 @contextmanager
-def _files(cache: HostCache, spans: Iterable[_Span]) -> Iterator[dict[int, Path]]:
-    """A file for every span, of its length; they are gone afterwards."""
-    made: dict[int, Path] = {}
+def _files(cache: HostCache, spans: Iterable[_Span]) -> Iterator[dict[int, Staged]]:
+    """A file for every span; their names are gone afterwards."""
+    made: dict[int, Staged] = {}
     try:
         for span in spans:
-            made[id(span)] = path = cache.stage()
-            with path.open("wb") as file:
-                file.truncate(span.length)
+            made[id(span)] = cache.stage()
         yield made
     except OSError as error:
         raise unwritable(str(cache.folder), error) from error
     finally:
-        for path in made.values():
-            path.unlink(missing_ok=True)
-
-
-def _buffer_of(path: Path) -> pa.Buffer:
-    return pa.memory_map(str(path), "r").read_buffer() if path.stat().st_size else pa.py_buffer(b"")
+        for file in made.values():
+            file.discard()
 
 
 class _StagedWriter(ArrowWriter):
@@ -280,12 +274,11 @@ class _StagedWriter(ArrowWriter):
 
     def __init__(self, directory: ObjectDir, name: str, schema: pa.Schema, compression: str | None) -> None:
         self._directory = directory
-        self._file = directory.cache.stage()
         try:
-            stream = pa.OSFile(str(self._file), "wb")
+            self._file = directory.cache.stage()
         except OSError as error:
-            raise unwritable(str(self._file), error) from error
-        super().__init__(stream, name, str(self._file), schema, compression)
+            raise unwritable(str(directory.cache.folder), error) from error
+        super().__init__(self._file, name, str(self._file.path), schema, compression)
 
 
 class _SingleWriter(_StagedWriter):
@@ -296,7 +289,7 @@ class _SingleWriter(_StagedWriter):
             self._directory.blobs.put(self.name, list(_pieces(self._file)))
             self._directory.cache.enter(self._directory._entry(self.name, length, checksum), self._file)
         finally:
-            self._file.unlink(missing_ok=True)
+            self._file.discard()
         return length, checksum
 
 
@@ -305,14 +298,14 @@ class PackRoom:
 
     def __init__(self, directory: ObjectDir, pack: str) -> None:
         self._directory, self._pack = directory, pack
-        self._files: list[Path] = []
+        self._files: list[Staged] = []
         self._length = 0
 
     def writer(self, schema: pa.Schema, compression: str | None) -> ArrowWriter:
         """The next file."""
         return _PackedWriter(self._directory, self, schema, compression)
 
-    def add(self, file: Path, length: int, checksum: str) -> str:
+    def add(self, file: Staged, length: int, checksum: str) -> str:
         """Take a complete file; returns the name of its stretch."""
         name = f"{self._pack}@{self._length}"
         self._files.append(file)
@@ -329,11 +322,11 @@ class PackRoom:
         pieces: list[memoryview] = []
         for file in self._files:
             pieces += _pieces(file)
-            pieces.append(memoryview(bytes(_padding(file.stat().st_size))))
+            pieces.append(memoryview(bytes(_padding(len(file.content)))))
         self._directory.blobs.put(self._pack, pieces)
         self._directory._staged.clear()
         for file in self._files:
-            file.unlink(missing_ok=True)
+            file.discard()
         self._files = []
 
 
@@ -353,7 +346,7 @@ def _padding(length: int) -> int:
     return -length % _ALIGNED
 
 
-def _pieces(file: Path) -> Iterator[memoryview]:
-    view = memoryview(_buffer_of(file))
+def _pieces(file: Staged) -> Iterator[memoryview]:
+    view = memoryview(file.content)
     for at in range(0, len(view), PART):
         yield view[at : at + PART]

@@ -34,6 +34,8 @@ from watersmeet.state.run import InMemory, Order, Run, resident_run
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import PAGE_ROWS, BucketPage, RunSpace, SpillWriter, cut_into_pages
 
+AT_ONCE = 1 << 28  # bytes of runs that are merged together with a copy of their dead rows; of more these go first
+
 Counts = npt.NDArray[np.int64]
 
 
@@ -555,8 +557,7 @@ class RowStore:
         return made.rows
 
     def _rewritten(self, runs: list[Run], level: int) -> Run:
-        tables = [part.take(part.living) for run in runs for part in self.parts([run])]
-        table = self._sorted(tables, runs[0].order)
+        table = self._living(runs)
         oldest, newest = min(run.oldest for run in runs), max(run.newest for run in runs)
         facts = {**self.layout.slot_of(runs), "level": level, "order": runs[0].order}
         facts |= {"spent": sum(run.spent for run in runs), "id": self.take_id()}
@@ -589,6 +590,15 @@ class RowStore:
             self.name, chain([first], written), oldest=oldest, newest=newest, id=self.take_id(), **facts
         )
         return self._written(run)
+
+    def _living(self, runs: list[Run]) -> pa.Table:
+        """The living rows of resident runs in one table, in their order."""
+        parts, order = list(self.parts(runs)), runs[0].order
+        flagged = any(self.marks[flag].count(run) for flag in self.flags for run in runs)
+        if order == "arrival" or not parts or flagged or sum(run.nbytes for run in runs) > AT_ONCE:
+            return self._sorted([part.take(part.living) for part in parts], order)
+        tables = [part.table for part in parts]
+        return self._reduce(merge_by_hash(tables, self.time, [part.living for part in parts]))
 
     def _sorted(self, tables: list[pa.Table], order: Order) -> pa.Table:
         tables = [table for table in tables if table.num_rows]

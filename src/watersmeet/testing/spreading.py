@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import concat, hash_keys, hashes_of
+from watersmeet.columns.arrow import concat, hash_keys, hashes_of, key_names, numpy_of
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.guests import hot_table
 from watersmeet.engine.runtime import run_batch
@@ -30,8 +30,9 @@ def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
     for name, rows in batch.rows.items():
         hashes = hashes_of(rows)
         home = np.ones(len(hashes), np.bool_)
+        keyed = _keyed(rows)
         for route in routes(table, [name], plan.partitions):
-            mine = np.flatnonzero(hashes == np.uint64(route.hash))
+            mine = np.flatnonzero((hashes == np.uint64(route.hash)) & keyed)
             home[mine] = False
             chosen = _contents(rows)[mine] % np.uint64(len(route.targets))
             ways[name].append((mine, np.array(route.targets)[chosen.astype(np.int64)], route.is_copy))
@@ -47,6 +48,12 @@ def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
 def _contents(rows: pa.Table) -> npt.NDArray[np.uint64]:
     """A hash of all columns of each row."""
     return hash_keys(rows.columns[1:])
+
+
+def _keyed(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows have no null in their key: the others are not sent by it."""
+    valid = (numpy_of(rows.column(name).is_valid()) for name in key_names(rows.schema))
+    return np.asarray(np.logical_and.reduce(list(valid)), np.bool_)
 
 
 def _arriving(
@@ -67,6 +74,7 @@ def run_spread(plan: JoinPlan, script: Script, directory: StateDir) -> Iterator[
     """Run a script, everything reloaded in every batch; the rows per batch."""
     for number, arrival in enumerate(script):
         found: Counter[Row] = Counter()
-        for partition, batch in enumerate(routed(plan, batch_of(plan, number, arrival), hot_table(directory, number))):
+        table = hot_table(plan, directory, number)
+        for partition, batch in enumerate(routed(plan, batch_of(plan, number, arrival), table)):
             found += rows_of(run_batch(plan, directory, partition, batch, run_id=f"run-{number}"))
         yield found

@@ -5,14 +5,17 @@ once, expired runs are dropped unread, and the kernels are vectorised; what deci
 rows that come against how much it costs to scan the window for a batch of probes. The structure of the model is the
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
 
-    hash    arrange_call + n (arrange + w merge)  +  f (R call + s filter + s g probe)
-    loop    n w append                            +  f (G scan_call + N filter + N h order + min(N h, R m) probe
-                                                        + m N / D split)
+    hash    arrange_call + merge_call
+            + n (arrange + w merge)               +  f (R call + s filter + s g probe)
+    loop    n w append                            +  f (G scan_call + R scan_run + N filter + N h order
+                                                        + min(N h, R m) probe + m N / D split)
 
     n   rows inserted a batch          N   rows in the window        R   runs it is kept in
     m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
     f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows probed
     G   scans: N in groups of a million                              g   share of the rows looked up that are there
+
+To both comes `store_call`, what a batch takes however few rows it brings (`batch_cost`); a choice needs the difference.
 """
 
 from __future__ import annotations
@@ -54,12 +57,19 @@ class KernelCosts(BaseModel):
     """Looking a row up in the other side."""
     split: float = Field(default=15.0, ge=0)
     """Handing a result of a scan to the run that its row is in; a sorted run is probed by itself."""
-    call: float = Field(default=60_000.0, ge=0)
+    call: float = Field(default=110_000.0, ge=0)
     """Probing one sorted run, however few rows it has."""
     scan_call: float = Field(default=90_000.0, ge=0)
-    """The same for an unsorted run."""
+    """The same for all unsorted runs together."""
+    scan_run: float = Field(default=50_000.0, ge=0)
+    """And what each of these takes besides."""
     arrange_call: float = Field(default=90_000.0, ge=0)
     """Arranging one batch of arriving rows, however few."""
+    merge_call: float = Field(default=100_000.0, ge=0)
+    """What keeping runs in order takes more than keeping them as they came, per batch, however few rows."""
+    store_call: float = Field(default=400_000.0, ge=0)
+    """Storing one batch and expiring what is due, however few rows: the same for both structures, so that no choice
+    depends on it."""
 
     def for_sorted_arrivals(self) -> KernelCosts:
         """The costs where rows arrive in the order of their hashes, as on Spark: nothing is left to arrange."""
@@ -96,7 +106,8 @@ def hash_cost(load: Load, costs: KernelCosts) -> float:
     # Either the probes are looked up, and most keys of the window are in each of its runs, or the run's rows are.
     there = -math.expm1(-load.rows / runs / load.keys) if load.keys else 0.0
     found = looked_up * (there if load.probes <= load.rows / runs else load.hit_share)
-    insert = costs.arrange_call + load.inserted * (costs.arrange + load.rewrites * costs.merge)
+    calls = costs.arrange_call + costs.merge_call
+    insert = calls + load.inserted * (costs.arrange + load.rewrites * costs.merge)
     probe = runs * costs.call + looked_up * costs.filter + found * costs.probe
     return insert + load.probing * probe
 
@@ -107,9 +118,15 @@ def loop_cost(load: Load, costs: KernelCosts) -> float:
     candidates = load.rows * load.hit_share
     looked_up = scans * min(load.probes, candidates / scans)
     insert = load.inserted * load.rewrites * costs.append
-    probe = scans * costs.scan_call + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
+    calls = scans * costs.scan_call + max(load.runs, 1.0) * costs.scan_run
+    probe = calls + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
     results = load.probes * load.rows / load.keys if load.keys and load.runs > 1 else 0.0
     return insert + load.probing * (probe + results * costs.split)
+
+
+def batch_cost(structure: str, load: Load, costs: KernelCosts) -> float:
+    """Nanoseconds per batch for a window, all in all; H or N is its structure."""
+    return costs.store_call + (hash_cost if structure == "H" else loop_cost)(load, costs)
 
 
 def index_cost(rows: int, costs: KernelCosts) -> float:

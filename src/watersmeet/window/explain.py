@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.layouts import FANOUT
-from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, hash_cost, loop_cost
+from watersmeet.window.batch_costs import SLICES, KernelCosts, Load, batch_cost, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream, Weights, crossover, full_join_costs
-
-STRUCTURES = {"H": hash_cost, "N": loop_cost}
 
 
 def expected_load(stored: Stream, probing: Stream, interval: float) -> Load:
@@ -37,7 +35,7 @@ class Explanation:
     def full_costs(self) -> dict[str, float]:
         """The four combinations, the left window's structure first."""
         return {
-            a + b: STRUCTURES[a](self.left, self.costs) + STRUCTURES[b](self.right, self.costs)
+            a + b: batch_cost(a, self.left, self.costs) + batch_cost(b, self.right, self.costs)
             for a in "HN"
             for b in "HN"
         }

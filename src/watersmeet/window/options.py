@@ -102,7 +102,12 @@ class WindowOptions(Options):
     @field_validator("time", mode="before")
     @classmethod
     def _both_times(cls, value: Any) -> Any:
-        return (value, value) if isinstance(value, str) else value
+        both = (value, value) if isinstance(value, str) else value
+        if value is not None and not (
+            isinstance(both, tuple | list) and len(both) == 2 and all(isinstance(name, str) for name in both)
+        ):
+            raise ValueError("a time column for each of the two inputs, such as ('ordered_at', 'paid_at')")
+        return both
 
     @field_validator("window")
     @classmethod

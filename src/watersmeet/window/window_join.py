@@ -323,6 +323,11 @@ class WindowJoin(BinaryJoin):
         drops = options.late == "drop" or options.on_overload != "keep" or options.idle_timeout is not None
         return () if drops or options.time_columns is None else super().splits(plan)
 
+    @classmethod
+    def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """None: a row matches those of its window."""
+        return ()
+
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows, the clocks that are furthest behind, and averages in proportion to the partitions."""
         super().inherit(heir, origins, version)

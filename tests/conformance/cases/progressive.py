@@ -36,6 +36,7 @@ CASES = [
     case("rpj-dd", 10, 2, fan_in=3, combine_runs=3),
     case("rpj", 10, 2, flush="long-run"),
     case("rpj", None, 3, memory=900, flush="long-run", whole_tasks=True),
+    case("rpj", 10, 2, flush="classes"),
     case("xjoin", 10, 2),
     case("xjoin-fresh", 3, 2, combine_runs=0),
     case("hmj", 10, 3),

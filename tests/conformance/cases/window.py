@@ -272,6 +272,8 @@ EAGER = {
     "probe": 1.0,
     "call": 0.0,
     "scan_call": 0.0,
+    "scan_run": 0.0,
+    "merge_call": 0.0,
     "arrange_call": 0.0,
     "merge": 1.0,
 }

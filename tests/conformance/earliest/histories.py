@@ -115,8 +115,9 @@ class Walk:
         """Nothing has come."""
         return Node((), (), None)
 
-    def through(self, seed: int, branching: int, depth: int) -> int:
-        """All histories of a seed; returns how many batches were compared."""
+    def through(self, seed: int, branching: int, depth: int, most: int | None = None) -> int:
+        """All histories of a seed; returns how many batches were compared. With `most`, so many of the histories of one
+        length go on, spread evenly."""
         rng, nodes, count = random.Random(seed), [self.start()], 0
         for level in range(depth):
             after = []
@@ -126,7 +127,7 @@ class Walk:
                     count += 1
                     if level + 1 < depth and child.history[-1].ended < frozenset(SIDES):
                         after.append(child)
-            nodes = after
+            nodes = after[:: -(-len(after) // most)] if most and after else after
         return count
 
     def go_on(self, node: Node, step: Step) -> Node:

@@ -7,8 +7,9 @@ import pytest
 
 from watersmeet.calibration import kept_costs, semi_stream
 from watersmeet.calibration.kept_costs import calibrate, load
-from watersmeet.calibration.semi_stream import semi_stream_costs
-from watersmeet.calibration.window import FAMILY, window_costs
+from watersmeet.calibration.semi_stream import CHUNK_ROWS, Loop, semi_stream_costs
+from watersmeet.calibration.window import FAMILY, STORED, window_costs
+from watersmeet.semistream.cost_model import Costs
 from watersmeet.window.batch_costs import KernelCosts
 
 
@@ -39,7 +40,10 @@ def test_costs_of_another_set_are_measured_anew(tmp_path: Path, monkeypatch: pyt
     calibrate({FAMILY: lambda: {"probe": 1.0}}, place)
     found = window_costs(place)
     assert clock.reads > 0
-    assert (found.call, found.scan_call, found.arrange_call) == (1000.0, 1000.0, 1000.0)  # nanoseconds
+    assert (found.scan_call, found.arrange_call) == (1000.0, 1000.0)  # nanoseconds
+    assert found.call == found.scan_run == 0.0  # per run: many take as long as one, by this clock
+    assert found.store_call == 1000.0 / STORED
+    assert found.merge_call == 0.0
     assert found.probe == found.merge == 0.0  # per row: a large call takes as long as a small one, by this clock
     assert load(FAMILY, place) == found.model_dump()
 
@@ -54,13 +58,28 @@ def test_a_cost_per_row_is_a_slope(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept_costs.per_row(kernel, small=10, large=60, repeats=2) == pytest.approx(1000.0)
 
 
-def test_the_costs_of_a_semi_stream_join_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", ["aligned", "mesh"])
+def test_the_costs_of_a_semi_stream_join_are_measured(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which every stretch takes a microsecond: what rows take cannot be seen, what a loop takes can."""
     for module in (kept_costs, semi_stream):
         monkeypatch.setattr(module, "process_time", Clock())
-    found = vars(semi_stream_costs(rows=2000))
-    assert found.pop("loop") == pytest.approx(1e-6)
-    looked_up, written = 1e-6 / 200, 1e-6 / 2000
-    assert found.pop("look_up") == pytest.approx(looked_up)  # a tenth of the rows
-    assert found.pop("append") == pytest.approx(2 * written)  # sorted, then written
-    assert set(found) == {"read", "output", "remove", "receive"}
-    assert list(found.values()) == pytest.approx([written] * 4)
+    monkeypatch.setattr(semi_stream, "CYCLES", 1)
+    read, look_up = 1e-6 / 2000, 1e-6 / 200  # a tenth of the rows is looked up
+    chunk = CHUNK_ROWS * (read if policy == "aligned" else read + look_up)
+    expected = Costs(read, look_up, 0.0, 0.0, max(1e-6 - chunk, 0.0), 0.0)
+    assert vars(semi_stream_costs(policy, rows=2000)) == pytest.approx(vars(expected), rel=1e-6, abs=1e-15)
+
+
+def test_what_a_row_and_the_cache_take_is_told_from_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops that take what the model says, for costs that are found again."""
+    costs = Costs(read=0.0, look_up=0.0, hit=2e-6, wait=5e-6, loop=1e-3, cache=3e-3)
+
+    def measured(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
+        hit = 0.25 if skew else 0.0
+        seconds = costs.loop + (costs.cache if skew else 0) + rows * (hit * costs.hit + (1 - hit) * costs.wait)
+        return Loop(rows, seconds, hit)
+
+    monkeypatch.setattr(semi_stream, "measured_loop", measured)
+    monkeypatch.setattr(semi_stream, "_seconds", lambda action, rows: 0.0)
+    assert vars(semi_stream_costs("ssbj", rows=2000)) == pytest.approx(vars(costs))
+    assert vars(semi_stream_costs("mesh", rows=2000)) == pytest.approx({**vars(costs), "hit": 0.0, "cache": 0.0})

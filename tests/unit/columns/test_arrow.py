@@ -163,6 +163,21 @@ def test_merge_by_hash_is_sorted_and_complete() -> None:
     assert merge_by_hash(tables[1:2]).num_rows == 0
 
 
+def test_merge_by_hash_takes_the_chosen_rows() -> None:
+    tables = [
+        keyed(hashes, pa.array(times)).rename_columns(["_hash", "_p0"])
+        for hashes, times in (([1, 3, 3, 8], [4, 5, 9, 1]), ([], []), ([3, 7], [6, 2]), ([2], [0]))
+    ]
+    tables[1] = tables[0].slice(0, 0)
+    chosen = [np.array([1, 2, 3]), np.array([], np.int64), None, np.array([], np.int64)]
+    for time, expected in ((None, [5, 9, 6, 2, 1]), ("_p0", [5, 6, 9, 2, 1])):
+        merged = merge_by_hash(tables, time, chosen)
+        assert hashes_of(merged).tolist() == [3, 3, 3, 7, 8]
+        assert merged.column("_p0").to_pylist() == expected
+    assert merge_by_hash(tables[:1], None, chosen[:1]).column("_p0").to_pylist() == [5, 9, 1]
+    assert merge_by_hash(tables[3:], "_p0", chosen[3:]).num_rows == 0
+
+
 def test_drop_null_keys_looks_at_keys_only() -> None:
     table = keyed([1, 2, 3], pa.array([1, None, 3]), pa.array(["a", "b", None]))
     table = table.append_column("_p0", pa.array([None, 1, 2]))

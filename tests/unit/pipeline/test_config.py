@@ -212,6 +212,28 @@ def test_a_wrong_option_of_a_wrongly_wired_join_is_found_too() -> None:
     assert "join.max_delay" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("join", "message"),
+    [
+        ({"operator": "progressive", "left": "a", "right": "b", "how": "lefft"}, r"Did you mean 'left'\?"),
+        ({"operator": "semi-stream", "stream": "a", "master": "b", "how": "right"}, "Find them with a batch query"),
+        ({"left": "a", "right": "b", "how": "lefft"}, r"Did you mean 'left'\?"),
+    ],
+)
+def test_a_type_and_a_key_that_no_join_has_are_found_with_the_rest(join: dict[str, object], message: str) -> None:
+    data = {"name": "p", "sources": {"a": {"format": "rate"}, "b": {"format": "rate"}}, "sink": {"format": "noop"}}
+    with pytest.raises(PipelineError, match=message) as caught:
+        from_dict({**data, "join": {**join, "on": [], "memory": "lots"}})
+    assert {dotted(problem.path) for problem in caught.value.problems} == {"join.how", "join.on", "join.memory"}
+
+
+def test_a_type_that_no_join_has_does_not_hide_options_that_do_not_go_together() -> None:
+    data = {"name": "p", "sources": {"a": {"format": "rate"}, "b": {"format": "rate"}}, "sink": {"format": "noop"}}
+    join = {"operator": "window", "left": "a", "right": "b", "on": "k", "window": "1 s", "on_overload": "shrink"}
+    with pytest.raises(PipelineError, match=r"Did you mean 'left'\?[\s\S]*'shrink' needs memory"):
+        from_dict({**data, "join": {**join, "how": "lefft"}})
+
+
 def test_nothing_hides_anything_else(good: Path) -> None:
     """A key twice, a reference that cannot be resolved, an unknown key, a wrong option, a source that is not there."""
     text = (

@@ -83,3 +83,13 @@ def test_options_show_no_secret() -> None:
     assert "abcd-1234" not in f"{options} {options!r}"
     assert options.shown() == {"token": "***", "url": "http://***@h", "path": "x"}
     assert options["token"] == "abcd-1234"
+
+
+def test_a_container_of_azure_is_no_user(tmp_path: Path) -> None:
+    secrets = Secrets(tmp_path)
+    uri = "abfss://data@acme.dfs.core.windows.net/state"
+    secrets.note_all("state_dir", [uri, "kafka://user:opensesame@host/x"])
+    assert secrets.redact(f"{uri}: no data") == f"{uri}: no data"
+    assert secrets.redact("kafka://user:opensesame@host, opensesame, abfss://me:hunter22@acme/x") == (
+        "kafka://***@host, ***, abfss://***@acme/x"
+    )

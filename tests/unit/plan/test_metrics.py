@@ -123,8 +123,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Metrics, "count", counting)
         patch.setattr(Metrics, "gauge", gauging)
-        for number, case in enumerate(CASES if SOAK else [*LEADING, *CASES[::3]]):
-            found.run(case.plan(), case.random_script(number, batch_rows=(7, 20)[number % 2], batches=12))
+        for number, case in enumerate(CASES if SOAK else [*LEADING, *CASES[::8]]):
+            found.run(case.plan(), case.random_script(number, batch_rows=(7, 20)[number % 2], batches=9))
         for plan, script in further():
             found.run(plan, script)
         for operator in ("symmetric", "window", "mjoin"):

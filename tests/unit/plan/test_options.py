@@ -70,6 +70,17 @@ def test_a_wrong_value() -> None:
     )
 
 
+def test_options_that_do_not_go_together() -> None:
+    """The sentence names those that do not, and leaves the others alone."""
+    with pytest.raises(OptionError) as error:
+        MultiwayOptions.checked("multiway_join", optional=["b", "b"])
+    assert str(error.value) == (
+        "multiway_join: expected options that go together, found some that do not: optional names an input twice. "
+        "Change one of them; the reference says what each may be."
+    )
+    assert error.value.option is None
+
+
 def test_an_unknown_option() -> None:
     with pytest.raises(OptionError) as error:
         Sample.checked("window_join", memry="1 MB")

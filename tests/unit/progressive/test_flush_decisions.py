@@ -14,7 +14,7 @@ import pytest
 
 from watersmeet.columns.arrow import hash_keys, hashes_of
 from watersmeet.engine.registry import build
-from watersmeet.join.flush_policies import LEAST_RUN
+from watersmeet.join.flush_policies import ALIKE, LEAST_RUN
 from watersmeet.join.operator import advance, resume
 from watersmeet.join.operator import saved as saved_state
 from watersmeet.progressive.options import FLUSHES, OPERATOR, ProgressiveOptions
@@ -75,11 +75,11 @@ class Model:
                 self.total[place] += 1
             self.now[index] = len(rows)
             arrived += len(rows)
-        if not arrived:
-            return []
         for index, bucket in self.places():  # nothing will come or come back to meet these
             if 1 - index in self.ended and not self.disk.get((1 - index, bucket)):
                 self.memory.pop((index, bucket), None)
+        if not arrived:
+            return []
         room = max(0, self.limit - arrived)
         if self.size() <= room:
             return []
@@ -109,6 +109,13 @@ class Model:
             if self.flush == "long-run":
                 shortest = ceil(LEAST_RUN * amount)
                 order.sort(key=lambda place: 0 if sizes[place] >= shortest else shortest - sizes[place])
+        elif self.flush == "classes":
+            left = sorted(self.places(), key=lambda place: (self.probability(place), place))
+            order = []
+            while left:
+                alike = [place for place in left if self.probability(place) <= ALIKE * self.probability(left[0])]
+                left = left[len(alike) :]
+                order += sorted(((1 - index, bucket) for index, bucket in alike), key=lambda place: -sizes[place])
         elif self.flush in ("largest", "smallest"):
             sign = -1 if self.flush == "largest" else 1
             order = sorted(self.places(), key=lambda place: (sign * sizes[place], place))

@@ -26,7 +26,7 @@ from watersmeet.testing import make_plan
         ({"fan_in": 1}, "fan_in"),
         ({"flush_share": 0}, "flush_share"),
         ({"policy": "hmj", "flush": "optimal"}, "only adaptive, all, largest, smallest"),
-        ({"policy": "rpj", "flush": "adaptive"}, "only optimal, long-run, largest, smallest, all"),
+        ({"policy": "rpj", "flush": "adaptive"}, "only optimal, long-run, classes, largest, smallest, all"),
         ({"bucket": 3}, "Did you mean 'buckets'"),
     ],
 )

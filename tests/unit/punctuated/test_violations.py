@@ -52,6 +52,7 @@ def test_the_error_names_input_key_punctuation_and_batch() -> None:
     message = str(raised.value)
     assert "no row of input 'right' with a key in punctuation 1 (batch 0)" in message
     assert "1 row(s) that break this in batch 1, among them key 1" in message
+    assert raised.value.input == "right"
 
 
 def test_a_merged_range_names_its_batches() -> None:
@@ -94,8 +95,9 @@ def test_a_copy_whose_first_row_is_on_disk_is_found_at_the_merge() -> None:
     plan = make_plan(
         "punctuated", options={"constraints": [ONE_LEFT], "buckets": 2}, tuning={"memory": 1, "on_violation": "raise"}
     )
-    with pytest.raises(BrokenPromiseError, match="when spilled rows were merged"):
+    with pytest.raises(BrokenPromiseError, match="when spilled rows were merged") as raised:
         run_in_memory(plan, [arrival([7], []), arrival([7], []), Arrival()])
+    assert raised.value.input == "left"
 
 
 @pytest.mark.parametrize(

@@ -166,16 +166,28 @@ def test_a_run_that_is_mostly_dead_is_rewritten() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3, 16])
 def test_few_runs_stay_few(most: int) -> None:
-    store = store_of(FewRuns(most=most))
+    store = store_of(FewRuns(most=most, short=0))
     for batch in range(50):
         add(store, [batch], batch)
         assert len(store.runs) <= max(most, 1)
     assert store.rows == 50
 
 
+def test_runs_that_are_short_together_become_one() -> None:
+    runs = [run_of(30), run_of(1), run_of(8), run_of(2)]
+    assert FewRuns(short=40).due(runs, rows_of) is None  # 41 rows
+    assert FewRuns(short=41).due(runs[1:], rows_of) is None  # three runs
+    merge = FewRuns(short=41).due(runs, rows_of)
+    assert merge is not None
+    assert merge.runs == runs
+    merge = FewRuns(short=41).due([run_of(100), *runs], rows_of)
+    assert merge is not None
+    assert merge.runs == runs
+
+
 def test_the_smaller_half_is_merged_and_gets_the_slot_of_now() -> None:
     runs = [run_of(9), run_of(1), run_of(8), run_of(2), run_of(7)]
-    layout = FewRuns(most=4, slot=6)
+    layout = FewRuns(most=4, short=0, slot=6)
     merge = layout.due(runs, rows_of)
     assert merge is not None
     assert merge.runs == [runs[1], runs[3]]

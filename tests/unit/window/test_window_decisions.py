@@ -147,7 +147,8 @@ def test_dead_rows_are_rewritten_when_they_are_more_than_a_quarter_of_the_live_o
 
 def test_a_run_is_indexed_once_scanning_it_has_cost_as_much() -> None:
     """Of a window that is to be sorted from now on: so that what came before is not scanned for ever."""
-    costs = {"index": 50.0, "filter": 2.0, "order": 30.0, "scan_call": 1e9, "call": 1.0, "arrange_call": 1.0}
+    costs = {"index": 50.0, "filter": 2.0, "order": 30.0, "scan_call": 1e9, "scan_run": 0.0, "call": 1.0}
+    costs |= {"arrange_call": 1.0, "merge_call": 0.0}
     join = Join(plan((1000, 1000), costs=costs))
     join.send(left=[(key, 0) for key in range(100)])
     for number in range(1, 20):
@@ -174,10 +175,11 @@ def test_the_costs_of_a_batch_by_hand() -> None:
     per_run = rows / runs
     assert per_run > 30  # so probes are looked up in runs
     there = 1 - math.exp(-per_run / keys)
-    by_hash = prices.arrange_call + 60 * (prices.arrange + rewrites * prices.merge)
+    by_hash = prices.arrange_call + prices.merge_call + 60 * (prices.arrange + rewrites * prices.merge)
     by_hash += runs * prices.call + runs * 30 * (prices.filter + there * prices.probe)
     assert counters["cost_ns.left.hash"] == pytest.approx(by_hash, rel=1e-3)
-    scan = prices.scan_call + rows * prices.filter + rows * hit * prices.order + 30 * prices.probe
+    scan = prices.scan_call + runs * prices.scan_run
+    scan += rows * prices.filter + rows * hit * prices.order + 30 * prices.probe
     scan += 30 * rows / keys * prices.split
     assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + scan, rel=1e-3)
 
@@ -352,7 +354,7 @@ def test_at_the_crossover_both_structures_cost_the_same() -> None:
     there = Load(100, turn, 100_000, 10_000, 12)
     assert hash_cost(there, costs) == pytest.approx(loop_cost(there, costs), rel=1e-6)
     assert Explanation(load, there, costs).choice[0] == ("H" if turn < 5 else "N")
-    free = KernelCosts(filter=0, order=0, scan_call=0, append=0, probe=1, split=0)
+    free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1, split=0)
     assert Explanation.crossover(load, free) is None  # scanning never costs more
     text = str(Explanation(load, load, free))
     assert text.count("  nested loops at any number of probes") == 2
@@ -393,7 +395,7 @@ def test_of_a_semi_join_the_right_window_is_never_scanned(tmp_path: Path, how: s
     for number in range(3):
         rows = batch(made, number, [(number, number)], [(key, number) for key in range(40)])
         list(run_batch(made, directory, 0, rows, attempt="0"))
-    scans_are_free = KernelCosts(filter=0, order=0, scan_call=0, append=0, probe=1)
+    scans_are_free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1)
     found = explain_state(directory, scans_are_free)
     assert found is not None
     assert found.choice == ("NN" if how == "inner" else "NH")
@@ -421,3 +423,15 @@ def test_slices_know_how_far_the_horizon_moves_in_a_batch() -> None:
         list(advance(operator, batch(made, number, [(1, at)], [(2, at)])))
         moves.append([store.layout.advance for store in operator.row_stores() if isinstance(store.layout, TimeSlices)])
     assert moves == [[0, 0], [7 * SECOND] * 2, [0, 0], [33 * SECOND] * 2]
+
+
+def test_a_row_that_passes_by_is_probed_with_and_not_stored() -> None:
+    """The left window is 0: a left row matches what is stored, and no right row that comes later can match it."""
+    join = Join(plan((0, 10)))
+    join.send(right=[(1, 0), (1, 3)])
+    counters = join.send(left=[(1, 2), (1, 3)], right=[(2, 4)])
+    assert counters["results"] == 3  # the first matches one right row, the second both
+    assert join.runs("left") == []
+    assert counters["left.left.expired"] == 2
+    join.send(left=[(1, 6)])  # ahead of the right input, which may still send one of the same time
+    assert join.times("left") == [6]

@@ -119,7 +119,12 @@ def test_memory_holds_the_live_window_and_a_quarter_more(algorithm: str, shape: 
 
 def test_auto_indexes_what_is_probed_and_leaves_the_rest_as_it_comes() -> None:
     costs = {"arrange": 50.0, "index": 50.0, "filter": 2.0, "order": 30.0, "probe": 10.0, "call": 100.0}
-    driver = Driver(plan((50, 50), costs={**costs, "scan_call": 100.0, "arrange_call": 0.0, "merge": 1.0}))
+    driver = Driver(
+        plan(
+            (50, 50),
+            costs={**costs, "scan_call": 100.0, "scan_run": 0.0, "arrange_call": 0.0, "merge_call": 0.0, "merge": 1.0},
+        )
+    )
     events: list[str] = []
     for number in range(30):
         few = [(key, number) for key in range(5)]

@@ -22,6 +22,7 @@ from pydantic import ConfigDict
 from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
 from watersmeet.columns.grouping import first_of_each, group_ids, key_columns
 from watersmeet.columns.partitions import Partition
+from watersmeet.plan.options import known_fields
 from watersmeet.punctuated.promises.codes import argsort, ranked
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.ordering import Ordering
@@ -33,6 +34,7 @@ Side = Literal["left", "right"]
 _CHECKED = ConfigDict(extra="forbid", revalidate_instances="always")
 
 
+@known_fields
 @dataclass(frozen=True)
 class OneToMany:
     """Every key occurs at most once on the input `one`. Given for both inputs, the join is one-to-one.
@@ -47,6 +49,7 @@ class OneToMany:
     kind: Literal["one_to_many"] = "one_to_many"
 
 
+@known_fields
 @dataclass(frozen=True)
 class Clustered:
     """Rows of `input` with equal keys come one after the other. `sequence` names a column of the input by which the
@@ -63,6 +66,7 @@ class Clustered:
     kind: Literal["clustered"] = "clustered"
 
 
+@known_fields
 @dataclass(frozen=True)
 class Ordered:
     """Rows of `input` come in the order of their key; equal keys may follow each other. `key` names the key column

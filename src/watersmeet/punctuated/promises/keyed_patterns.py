@@ -27,6 +27,7 @@ from watersmeet.columns.arrow import (
     key_name,
     merge_by_hash,
     numpy_of,
+    python_value,
     sort_order,
     take,
 )
@@ -116,7 +117,7 @@ class KeyedPatterns:
 
     def _words(self, column: int, entry: pa.Table) -> str:
         if column in self.values:
-            return repr(entry.column(key_name(column))[0].as_py())
+            return repr(python_value(entry.column(key_name(column))[0]))
         if column in self.ranges:
             ordering = self.orderings[column]
             low, high = (ordering.from_arrow(entry.column(f"{name}{column}")) for name in ("_low", "_high"))

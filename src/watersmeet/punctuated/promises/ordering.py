@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import numpy_of, one_chunk
+from watersmeet.columns.arrow import numpy_of, one_chunk, python_value
 from watersmeet.punctuated.promises.codes import Bytes, Codes, Mask, Numbers
 
 _SIGN = np.int64(-(2**63))
@@ -138,7 +138,7 @@ class Ordering:
             return code if kind.scale == 0 else code / 10**kind.scale
         if pa.types.is_temporal(kind):
             width = pa.int64() if kind.bit_width == 64 else pa.int32()
-            return str(pa.array([code], width).view(kind)[0])
+            return str(python_value(pa.array([code], width).view(kind)[0]))
         return bool(code) if pa.types.is_boolean(kind) else code
 
 
