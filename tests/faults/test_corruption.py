@@ -40,8 +40,8 @@ from watersmeet.state.history import metrics_history, newest_manifests
 from watersmeet.state.identity import register_join as record_join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.operator_state import OperatorState
-from watersmeet.state.rows import StoreState
 from watersmeet.state.run import resident_run
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing import Arrival, Script, batch_of, random_script, run_stored
 from watersmeet.testing.arrivals import Row

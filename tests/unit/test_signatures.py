@@ -106,7 +106,7 @@ def test_a_function_of_many_names_takes_them_all() -> None:
         return names, config
 
     assert settings("kafka", "avro", "delta", config=1) == (("kafka", "avro", "delta"), 1)
-    with pytest.raises(OptionError, match="found parameter 'confg'. Did you mean 'config'?"):
+    with pytest.raises(OptionError, match="found parameter 'confg'"):
         settings("kafka", confg=1)  # type: ignore[call-arg]
 
 

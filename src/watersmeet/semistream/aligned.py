@@ -37,8 +37,9 @@ from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
 from watersmeet.state.layouts import FewRuns
 from watersmeet.state.marks import Mask
 from watersmeet.state.parts import ByRule
-from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import ChunksRead
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 
 # Keys are judged for eviction after this many rounds of their chunk, every `EVICT_EVERY` rounds.

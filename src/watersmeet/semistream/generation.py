@@ -35,8 +35,9 @@ from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import HashTiers, Layout
-from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Rule
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import RunSpace
 

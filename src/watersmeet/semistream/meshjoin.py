@@ -26,7 +26,8 @@ from watersmeet.semistream.generation import ARRIVED, STREAM, Generation, Settin
 from watersmeet.semistream.master_table import MasterPartition
 from watersmeet.state.layouts import FewRuns
 from watersmeet.state.parts import Departed, Part, Rows, column_of
-from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rows import RowStore
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 
 ENTRY = "_entry"  # the step at which a waiting row entered

@@ -39,7 +39,8 @@ from watersmeet.semistream.row_sizes import Sizes, row_bytes
 from watersmeet.state.layouts import HashTiers
 from watersmeet.state.marks import Mask
 from watersmeet.state.parts import All, Part, Rows
-from watersmeet.state.rows import RowStore, StoreState
+from watersmeet.state.rows import RowStore
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.sorted_tables import contains
 

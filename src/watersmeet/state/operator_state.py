@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 
 

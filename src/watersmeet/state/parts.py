@@ -16,7 +16,7 @@ from watersmeet.state.rules import Horizon, Mask
 from watersmeet.state.run import Run
 
 if TYPE_CHECKING:
-    from watersmeet.state.rows import RowStore
+    from watersmeet.state.shelf import Shelf
 
 DEAD = "dead"
 PIECE_ROWS = 1 << 16  # rows that left are handed out in pieces of this size
@@ -26,7 +26,7 @@ PIECE_ROWS = 1 << 16  # rows that left are handed out in pieces of this size
 class Part:
     """Rows of a run that lie together: all of a resident run, a live range of it, or a page of a spilled run."""
 
-    store: RowStore
+    store: Shelf
     run: Run
     table: pa.Table
     base: int = 0  # the number of its first row in the run

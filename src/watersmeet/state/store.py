@@ -24,9 +24,9 @@ from watersmeet.state.directory import StateDir, corrupt
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.object_dir import ObjectDir
 from watersmeet.state.operator_state import OperatorState
-from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run
 from watersmeet.state.segments import Segments
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
 from watersmeet.state.space import FileSpace
 from watersmeet.state.stored_run import PageReaders, StoredRun

@@ -8,8 +8,8 @@ from pathlib import Path
 from watersmeet.engine.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.operator_state import OperatorState
-from watersmeet.state.rows import StoreState
 from watersmeet.state.run import Run
+from watersmeet.state.shelf import StoreState
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing import Arrival, batch_of, make_plan, random_script
 from watersmeet.testing.arrivals import Row
