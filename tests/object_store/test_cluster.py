@@ -164,6 +164,25 @@ def test_options_that_the_client_does_not_know() -> None:
     assert "canary-31" not in str(error.value)
 
 
+def test_a_large_pack_is_written_in_parts(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud, "MULTIPART", 1 << 20)
+    monkeypatch.setattr(cloud, "PART", 5 << 20)
+    remember("s3://lake/large-pack", options=server.options, cache_dir=str(tmp_path / "one"))
+    room, written = StateDir("s3://lake/large-pack").open_room("part-00000/run-0"), []
+    for number in range(2):
+        table = pa.table({"x": pa.array(range(number, number + 500_000))})
+        writer = room.writer(table.schema, None)
+        writer.write(table.to_batches()[0])
+        written.append((table, *writer.close(), writer.name))
+    before = server.counts()["POST"]
+    room.seal()
+    assert server.counts()["POST"] == before + 2
+    remember("s3://lake/large-pack", options=server.options, cache_dir=str(tmp_path / "another"))
+    for table, length, checksum, name in written:
+        found = StateDir("s3://lake/large-pack").open_verified(name, length, checksum)
+        assert pa.ipc.open_file(found).read_all() == table
+
+
 def test_large_objects_are_written_in_parts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloud, "MULTIPART", 1 << 20)
     monkeypatch.setattr(cloud, "PART", 5 << 20)

@@ -347,6 +347,6 @@ def _padding(length: int) -> int:
 
 
 def _pieces(file: Staged) -> Iterator[memoryview]:
-    view = memoryview(file.content)
+    view = memoryview(file.content).cast("B")  # Arrow's bytes have a sign, which the client's uploads in parts refuse
     for at in range(0, len(view), PART):
         yield view[at : at + PART]
