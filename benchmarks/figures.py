@@ -169,8 +169,29 @@ def object_store() -> str:
         ),
         ("dollars per day for 8 partitions and batches of a second", lambda one: f"{one['dollars_per_day']:.1f}"),
     ]
+    if all("megabytes_per_second" in one["cold_restart"] for one in found):
+        rate = "cold restart: MB per second while loading"
+        measures.insert(-1, (rate, lambda one: f"{one['cold_restart']['megabytes_per_second']:.0f}"))
     header = ["measure", *(f"{one['executors']} executors" for one in found)]
     return table(header, [(name, *(shown(one) for one in found)) for name, shown in measures])
+
+
+@block
+def object_store_phases() -> str:
+    """How long a batch takes to join and to send, and how much of the sending could be hidden."""
+    found = result("object_store_phases")["phases"]
+    names = {"symmetric": "none", "rpj": "40 % of the rows"}
+    header = ["budget", "rows per input", "MB sent", "load", "join", "store", "send", "hidden at most"]
+    rows = [
+        (
+            names[one["operator"]],
+            f"{one['rows']:,}",
+            f"{one['megabytes']:.1f}",
+            *(f"{one[phase]:.3f}" for phase in header[3:]),
+        )
+        for one in found
+    ]
+    return table(header, rows)
 
 
 @block

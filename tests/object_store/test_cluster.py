@@ -82,7 +82,7 @@ def test_five_families_with_state_in_s3_and_a_killed_executor(tmp_path: Path, se
         "PYTHONPATH": os.pathsep.join(path),
     }
     job = [sys.executable, "-m", "tests.object_store.cluster_job", str(tmp_path), server.endpoint]
-    done = subprocess.run(job, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(job, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown[shown.find("Traceback") :][:8000]
     assert "killed" in done.stdout

@@ -74,7 +74,7 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     | `events` | decisions with the numbers behind them, each a JSON document |
     | `state_rows` | rows of all inputs held after the batch |
     | `resident_bytes`, `spilled_bytes` | bytes held after the batch: rows, and all that is kept beside them |
-    | `timings` | seconds by phase: `load`, `join`, `store` |
+    | `timings` | seconds by phase: `load`, `join`, `store`, and `send` to an object store |
     | `estimates` | gauges from samples: hot keys and fan-out, see `docs/metrics.md` |
     | `repeats` | batches so far that came out differently when Spark repeated them: a source did not replay |
     | `run` | Spark's id of the run of the query that wrote the batch: another one after a restart |

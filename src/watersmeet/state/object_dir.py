@@ -49,6 +49,7 @@ class ObjectDir(StateDir):
         self.blobs = blobs or open_blobs(self.uri)
         self._before = Counter(self.blobs.counts)
         self._hits = self._misses = 0
+        self._needed: set[str] = set()  # files that are counted as found or fetched
         self._staged: dict[str, Staged] = {}  # stretches of packs that are not sent yet
 
     @cached_property
@@ -148,7 +149,8 @@ class ObjectDir(StateDir):
         return None
 
     def traffic(self) -> dict[str, int]:
-        """Requests and bytes since this object was made."""
+        """Requests and bytes since this object was made, and of the files that were needed those found in the cache
+        and those fetched, each once however often it was opened."""
         made = dict(self.blobs.counts - self._before)
         return {**made, "cache_hits": self._hits, "cache_misses": self._misses}
 
@@ -165,16 +167,20 @@ class ObjectDir(StateDir):
         entry = self._entry(name, length, checksum)
         opened = self.cache.open(entry, mapped=mapped)
         if opened is not None:
-            self._hits += 1
+            self._hits += name not in self._needed
+            self._needed.add(name)
             return opened
         self._misses += 1
+        self._needed.add(name)
         return pa.BufferReader(self._fetched([entry])[entry])
 
     def prefetch(self, files: Iterable[tuple[str, int, str]]) -> None:
         """Fetch those of the files that are not in the cache, neighbours together, side by side."""
-        entries = [self._entry(*file) for file in files]
-        missing = [entry for entry in entries if not self.cache.has(entry)]
+        wanted = {name: self._entry(name, length, checksum) for name, length, checksum in files}
+        missing = [entry for entry in wanted.values() if not self.cache.has(entry)]
+        self._hits += len(wanted) - len(missing)
         self._misses += len(missing)
+        self._needed |= wanted.keys()
         self._fetched(missing)
 
     def _entry(self, name: str, length: int, checksum: str) -> Entry:

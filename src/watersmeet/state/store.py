@@ -178,8 +178,11 @@ class PartitionStore:
         """
         started = perf_counter()
         self._list(manifest, state, space)
-        space.room.seal()
         timings["store"] = perf_counter() - started
+        if not self.directory.is_local:
+            started = perf_counter()
+            space.room.seal()
+            timings["send"] = perf_counter() - started
         deterministic = metrics.as_dict()
         entry = {"batch": manifest.version, "time": time, "run": manifest.run_id, **deterministic, "timings": timings}
         entry["estimates"] = estimates or {}

@@ -73,10 +73,10 @@ class Credentials:
         """What was found where, for people: secrets are only named.
 
         >>> Credentials({"region": "eu", "secret_access_key": "x"}, {"region": "AWS_REGION"}).described()
-        ['region = eu (AWS_REGION)', 'secret_access_key = *** (given)']
+        ['region = eu (AWS_REGION)', 'secret_access_key = *** (derived)']
         """
         return [
-            f"{name} = {MASK if _SECRETS.search(name) else value} ({self.found.get(name, 'given')})"
+            f"{name} = {MASK if _SECRETS.search(name) else value} ({self.found.get(name, 'derived')})"
             for name, value in sorted(self.settings.items())
         ]
 

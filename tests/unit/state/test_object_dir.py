@@ -51,6 +51,11 @@ class Host:
         """Files that had to be fetched so far."""
         return sum(each.traffic()["cache_misses"] for each in self.opened)
 
+    @property
+    def hits(self) -> int:
+        """Files that were found in the cache so far."""
+        return sum(each.traffic()["cache_hits"] for each in self.opened)
+
     def restart(self) -> None:
         """Another process: nothing is known but what is on the disk."""
         self.cache = HostCache(self.folder, self.limit)
@@ -135,9 +140,10 @@ def test_a_host_fetches_what_it_lacks_once(tmp_path: Path, expected: list[Counte
     assert there.advance(6) == expected[6]
     runs = {entry.file for entry in here.store().manifest(5).runs}
     assert there.misses == len(runs)
+    assert there.hits == 0  # a file that was fetched is not found as well
     before = there.misses
     assert there.advance(7) == expected[7]
-    assert there.misses == before
+    assert (there.misses, there.hits) == (before, len(here.store().manifest(6).runs))
     assert here.advance(8) == expected[8]  # it lacks what was written in 6 and 7
     new = {entry.file for entry in there.store().manifest(7).runs} - runs
     assert 0 < here.misses <= len(new)
