@@ -88,8 +88,8 @@ def counted(frame: DataFrame, folder: Path, server: Server) -> tuple[h.Run, dict
     observed = frame.observe("answer", *h.checksum(COLUMNS)).writeStream.format("noop")
     query = observed.option("checkpointLocation", str(folder / "checkpoint-s3")).trigger(availableNow=True).start()
     while query.isActive:
-        if (progress := query.lastProgress) is not None:
-            counts.setdefault(progress["batchId"], server.counts())
+        if (progress := query.lastProgress) is not None and progress["batchId"] not in counts:
+            counts[progress["batchId"]] = server.counts()
         time.sleep(0.02)
     query.awaitTermination()
     run = h.Run("s3")
