@@ -1,4 +1,5 @@
-"""A run of many experiments that can be interrupted and continued: what is done, and how long the rest will take.
+"""A run of many experiments that can be interrupted and continued: what is in it, what is done, and how long the rest
+will take.
 
 OUT/run/journal.json    the experiments of the run, and how long those took that are done; gone when all are
 OUT/run/*.json          parts of experiments (`parts`)
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from watersmeet.lab.experiment import Experiment, Scale
+from watersmeet.lab.experiment import SCALES, Experiment, Scale
+from watersmeet.lab.store import OUTDATED, load
 
 RUN, JOURNAL = "run", "journal.json"
 
@@ -33,6 +35,33 @@ def weight(id_: str) -> float:
     return WEIGHTS.get(id_, 1.0)
 
 
+def due(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    scale: Scale,
+    *,
+    measured: bool | None = None,
+    outdated: bool = False,
+    replace: bool = False,
+) -> list[Experiment]:
+    """The experiments that are to be run.
+
+    `measured`: only those with CPU time in them, or only those without. `outdated`: only those that have no valid
+    result at this scale or a larger one. A valid result at a larger scale is kept, unless it is to be replaced.
+    """
+
+    def wanted(experiment: Experiment) -> bool:
+        if measured is not None and experiment.measured != measured:
+            return False
+        result = load(experiment, folder)
+        if result is None or result.verdict == OUTDATED:
+            return True
+        known, asked = SCALES.index(result.scale), SCALES.index(scale)
+        return known < asked or (not outdated if known == asked else replace)
+
+    return [experiment for experiment in experiments if wanted(experiment)]
+
+
 @dataclass
 class Campaign:
     """The experiments of a run, and the seconds of those that are done."""
@@ -44,13 +73,19 @@ class Campaign:
 
     @classmethod
     def of(cls, folder: Path, scale: Scale, experiments: Sequence[Experiment], *, fresh: bool = False) -> Campaign:
-        """Go on with the run that was interrupted, if it is of the same experiments at the same scale; else begin."""
+        """Go on with the run that was interrupted, if it is at this scale and has all these experiments; else begin.
+
+        Those that were outdated when it began are fewer by now. Of an experiment that is asked for again by itself the
+        parts are kept, and it is run.
+        """
         campaign = cls(folder / RUN, scale, [experiment.id for experiment in experiments])
         path = campaign.folder / JOURNAL
         if path.exists():
             written = json.loads(path.read_text())
-            if not fresh and (written["scale"], written["names"]) == (scale, campaign.names):
-                campaign.seconds = written["seconds"]
+            if not fresh and written["scale"] == scale and set(campaign.names) <= set(written["names"]):
+                again = set(campaign.names) if len(campaign.names) < len(written["names"]) else set()
+                campaign.names = written["names"]
+                campaign.seconds = {name: took for name, took in written["seconds"].items() if name not in again}
                 return campaign
         shutil.rmtree(campaign.folder, ignore_errors=True)
         campaign._write()
@@ -78,6 +113,11 @@ class Campaign:
         spent = sum(self.seconds.values()) + elapsed
         ahead = sum(weight(name) for name in self.left) - share * weight(current)
         return ahead * spent / worked if worked > 0 and spent > 0 else None
+
+    def told(self, seconds: float) -> str:
+        """How far the run is, after an experiment that took so long: for those who read it in a file."""
+        left = shown(self.seconds_left("", 0.0, 0.0)) if self.left else "all done"
+        return f"{seconds:.0f} s; {len(self.seconds)} of {len(self.names)} done, {left}"
 
     def _write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 
 from watersmeet.errors import OptionError
-from watersmeet.lab.campaign import Campaign, shown
+from watersmeet.lab.campaign import Campaign, due, shown
 from watersmeet.lab.parts import kept_in
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS, select
 from watersmeet.lab.report import build
@@ -29,6 +29,13 @@ class ScaleName(StrEnum):
     tiny = "tiny"
     small = "small"
     paper = "paper"
+
+
+class ClockName(StrEnum):
+    """Whether CPU time is measured."""
+
+    virtual = "virtual"
+    measured = "measured"
 
 
 Out = Annotated[Path, typer.Option(help="The folder of data, figures and verdicts.")]
@@ -62,18 +69,42 @@ def run_command(
         ),
     ] = ScaleName.small,
     out: Out = DEFAULT_OUT,
-    fresh: Annotated[bool, typer.Option(help="Begin anew, even if such a run was interrupted.")] = False,
+    clock: Annotated[
+        ClockName | None,
+        typer.Option(
+            help="virtual: only experiments that other work on the machine cannot change; measured: only those with "
+            "CPU time in them, for which the machine must be idle."
+        ),
+    ] = None,
+    outdated: Annotated[
+        bool, typer.Option("--outdated", help="Only what has no valid result at this scale or a larger one.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also what has a valid result at a larger scale, which is else kept.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if such a run was interrupted.")] = False,
 ) -> None:
     """Run experiments; write data, figure and verdict. A run that was interrupted goes on where it was."""
     console = Console()
     try:
-        chosen = select(names)
+        named = select(names)
     except OptionError as error:
         Console(stderr=True).print(str(error), markup=False)
         raise typer.Exit(2) from None
+    measured = None if clock is None else clock is ClockName.measured
+    chosen = due(named, out, scale.value, measured=measured, outdated=outdated, replace=replace)
+    if not chosen:
+        console.print("nothing to run: every result is valid, at this scale or a larger one", markup=False)
+        return
+    if kept := len(due(named, out, scale.value, measured=measured, replace=True)) - len(
+        due(named, out, scale.value, measured=measured)
+    ):
+        console.print(f"{kept} kept that were run at a larger scale (--replace runs them, too)", markup=False)
     campaign = Campaign.of(out, scale.value, chosen, fresh=fresh)
     if campaign.seconds:
-        console.print(f"{len(campaign.seconds)} of {len(chosen)} were done before the interruption", markup=False)
+        console.print(
+            f"{len(campaign.seconds)} of {len(campaign.names)} were done before the interruption", markup=False
+        )
     columns = (
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
@@ -91,9 +122,11 @@ def run_command(
 
             advance(0, 1)
             result = run(experiment, scale.value, out, advance)
-            campaign.done(experiment.id, monotonic() - begun)
+            seconds = monotonic() - begun
+            campaign.done(experiment.id, seconds)
             progress.remove_task(task)
             _say(console, result)
+            console.print(f"  {campaign.told(seconds)}", markup=False)
 
 
 @app.command("report")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Scale = Literal["tiny", "small", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")  # from small to large
 Outcome = Literal["agrees", "partly", "differs", "not reproducible here", "outdated"]
 Clock = Literal["virtual", "cpu", "mixed", "model", "exact"]
 
@@ -134,6 +135,11 @@ class Experiment:
     def group(self) -> str:
         """The paper, in short: the part of the id before the slash."""
         return self.id.split("/")[0]
+
+    @property
+    def measured(self) -> bool:
+        """Whether CPU time is in it: then the machine must do nothing else meanwhile."""
+        return self.clock in ("cpu", "mixed")
 
     def verdict(self, numbers: Numbers) -> Verdict:
         """Grade numbers by the parts of the rule that hold."""

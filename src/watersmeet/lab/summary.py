@@ -103,15 +103,18 @@ def introduction(results: Sequence[Result]) -> list[str]:
         *lines,
         "How it is done: operators run in process, without Spark. Where a paper's axis is time, the clock is virtual, "
         "so",
-        "that a curve is the same on every machine; where a figure is about CPU time, it is measured. `make lab` runs "
-        "all",
-        "at small scale and refreshes this folder; `watersmeet lab run all --scale paper` takes the papers' sizes, "
-        "shows",
-        "the time left, and goes on where it was interrupted. Mistakes that we found in the papers are in",
-        "[errata](errata.md), values that only experiments compare in [options](options.md). The table below has the",
-        f"scale of every run: {', '.join(scales)}. What paper scale is, and where it is less than the paper's size, is "
-        "said with",
-        "each experiment.",
+        "that a curve is the same on every machine; where a figure is about CPU time, it is measured. `make lab` runs",
+        "all at small scale and refreshes this folder (valid results at a larger scale stay). `watersmeet lab run all "
+        "--scale",
+        "paper` takes the papers' sizes, shows the time left, and goes on where it was interrupted. With `--outdated` "
+        "it",
+        "runs what has no valid result, with `--clock virtual` what may run beside other work, with `--clock measured` "
+        "what",
+        "needs the machine for itself. Mistakes that we found in the papers are in [errata](errata.md), values that "
+        "only",
+        "experiments compare in [options](options.md). The table below has the scale of every run: "
+        f"{', '.join(scales)}.",
+        "What paper scale is, and where it is less than the paper's size, is said with each experiment.",
     ]
 
 
