@@ -17,8 +17,17 @@ from watersmeet.lab.workloads import DATASETS, PARTITIONS, partition_shares
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
 from watersmeet.multiway.slices import Slice
 from watersmeet.progressive.expected import ExpectedResults, dd_cost
+from watersmeet.semistream.cache import ENTRY_BYTES
 from watersmeet.semistream.cost_model import CostModel, Workload
-from watersmeet.window.cost_model import Stream, full_join_costs, output_rate
+from watersmeet.window.cost_model import (
+    Stream,
+    Weights,
+    direction_cost,
+    full_join_costs,
+    hash_cost,
+    loop_cost,
+    output_rate,
+)
 
 ROOT = Path(__file__).parents[2]
 ERRATA = ROOT / "docs/lab/errata.md"
@@ -183,6 +192,17 @@ def test_the_sum_of_the_rates_is_not_what_a_service_rate_limits() -> None:
     assert per_work[0] == pytest.approx(per_work[1], rel=0.05)
 
 
+def test_with_rows_in_order_of_time_nested_loops_never_win() -> None:
+    """Eq. 3 scans a bucket for every row that expires; the oldest row is the first one of its bucket."""
+    probing = Stream(10, 60, 10)
+    for rate in (10.0, 70.0, 100.0, 1000.0, 1e6):
+        stored = Stream(rate, 60, 10)
+        bucket = stored.bucket_rows
+        at_the_head = direction_cost(probing, stored, probe=bucket, insert=1, invalidate=1, weight=Weights().hash)
+        assert at_the_head < loop_cost(probing, stored)
+        assert (hash_cost(probing, stored) > loop_cost(probing, stored)) == (rate >= 70)
+
+
 # -- SSBJ ----------------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +287,26 @@ def test_algorithm_1_caches_parts_of_a_key() -> None:
     assert printed.run(stream) > 0
     have = Counter(key for chunk in master for key in chunk)
     assert any(rows < have[key] for key, rows in printed.cache.items())
+
+
+def test_a_key_that_is_first_seen_while_switching_always_passes_line_33() -> None:
+    """Line 29 counts its master rows in the cycle before, in which nothing of it waits: the count is 0."""
+    printed = Algorithm1([[1, 2], [3, 4]], v_r=NO_CACHE)
+    for number in range(6):
+        printed.loop([1] if number == 2 else [])  # the second cycle switches
+    assert printed.cache == {1: 1}
+
+
+def test_the_inequality_leaves_out_what_a_waiting_row_and_an_entry_take() -> None:
+    """By Eq. 1 a waiting row takes f v_S + v_P, and an entry of the cache is not free: the best set of keys differs."""
+    load, rate = Workload(1000, 120, 20, chunk_rows=100), 50
+    weights = 1 / np.arange(1, 1001)
+    waiting = rate * load.chunks * weights / weights.sum()
+    held = np.concatenate([[0.0], np.cumsum(waiting)])
+    cached = np.arange(1001)
+    memory = cached * (120 + ENTRY_BYTES) + (held[-1] - held) * (20 + load.waiting_overhead)
+    printed = int((waiting * 20 > 120).sum())
+    assert int(memory.argmin()) == CostModel(load, "ssbj").at(rate).cached_keys != printed
 
 
 def test_line_40_deletes_by_tuple() -> None:

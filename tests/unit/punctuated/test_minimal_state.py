@@ -127,6 +127,21 @@ def test_a_purge_costs_what_it_purges() -> None:
     assert join.state.stored["left"].rows == 20_000 - 20
 
 
+def test_a_row_whose_partner_never_comes_stays_until_the_other_input_is_punctuated() -> None:
+    """1-NP punctuates the many side alone: a promise about its own input frees none of its rows."""
+    join = operator(make_plan("punctuated", options={"constraints": [ONE_LEFT]}))
+    promise = punctuation_table(KEYS, [[Pattern.value(5)]])
+    held = []
+    for number, arrival in enumerate(
+        (Arrival({"right": [(5, 1, "x")]}), Arrival(punctuations={"right": promise}), Arrival(), Arrival())
+    ):
+        list(advance(join, batch_of(join.plan, number, arrival)))
+        held.append(join.state.stored["right"].rows)
+    assert held == [1, 1, 1, 1]
+    list(advance(join, batch_of(join.plan, 4, Arrival(punctuations={"left": promise}))))
+    assert join.state.stored["right"].rows == 0
+
+
 def test_neighbouring_promises_are_one_interval() -> None:
     join = operator(make_plan("punctuated"))
     for number in range(30):
