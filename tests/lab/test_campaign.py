@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from watersmeet.cli import app
 from watersmeet.lab import parts, rpj, store
-from watersmeet.lab.campaign import Campaign, weight
+from watersmeet.lab.campaign import Campaign, due, weight
 from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.registry import EXPERIMENTS, select
 
@@ -44,6 +44,50 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     assert sorted(store.verdicts(tmp_path)) == sorted(NAMES)
 
 
+def test_what_is_outdated_is_run_and_what_is_valid_at_a_larger_scale_is_kept(tmp_path: Path) -> None:
+    chosen = select(list(NAMES))
+    assert due(chosen, tmp_path, "small", outdated=True) == chosen
+    assert call(tmp_path)[0] == 0
+    assert due(chosen, tmp_path, "tiny", outdated=True) == []
+    assert due(chosen, tmp_path, "tiny") == chosen
+    assert due(chosen, tmp_path, "small", outdated=True) == chosen  # tiny is not enough
+    _alter(tmp_path, "rpj/fig2", edition=store.EDITION - 1)
+    _alter(tmp_path, "rpj/fig6", scale="paper")
+    assert [one.id for one in due(chosen, tmp_path, "tiny", outdated=True)] == ["rpj/fig2"]
+    assert [one.id for one in due(chosen, tmp_path, "tiny")] == ["rpj/example4.1", "rpj/fig2"]
+    assert due(chosen, tmp_path, "tiny", replace=True) == chosen
+    assert "1 kept that were run at a larger scale" in call(tmp_path)[1]
+    code, said = call(tmp_path, "--outdated")
+    assert (code, "nothing to run" in said) == (0, True)
+
+
+def _alter(folder: Path, name: str, **values: object) -> None:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_a_run_can_leave_out_what_measures_cpu_time(tmp_path: Path) -> None:
+    everything = list(EXPERIMENTS.values())
+    alone, beside = (due(everything, tmp_path, "tiny", measured=measured) for measured in (True, False))
+    assert sorted(one.id for one in (*alone, *beside)) == sorted(EXPERIMENTS)
+    assert {one.clock for one in alone} == {"cpu", "mixed"}
+    assert {one.clock for one in beside} == {"virtual", "model", "exact"}
+    code, said = call(tmp_path, "--clock", "measured")
+    assert (code, "nothing to run" in said) == (0, True)
+    code, said = call(tmp_path, "--clock", "virtual")
+    assert (code, "3 of 3 done, all done" in said) == (0, True)
+
+
+def test_fewer_experiments_of_an_interrupted_run_go_on_with_it(tmp_path: Path) -> None:
+    chosen = select(["rpj"])
+    Campaign.of(tmp_path, "tiny", chosen).done("rpj/fig2", 3.0)
+    rest = [one for one in chosen if one.id != "rpj/fig2"]  # what is still outdated
+    resumed = Campaign.of(tmp_path, "tiny", rest)
+    assert (resumed.seconds, resumed.left) == ({"rpj/fig2": 3.0}, [one.id for one in rest])
+    assert resumed.told(2.0).startswith("2 s; 1 of 10 done, about ")
+    assert Campaign.of(tmp_path, "tiny", select(["rpj/fig2"])).seconds == {}  # asked for by itself: once more
+
+
 def test_another_run_or_a_fresh_one_begins_anew(tmp_path: Path) -> None:
     chosen = select(["rpj"])
     Campaign.of(tmp_path, "tiny", chosen).done("rpj/fig2", 3.0)
@@ -72,9 +116,9 @@ def test_parts_survive_an_interruption(tmp_path: Path, monkeypatch: pytest.Monke
     made: list[rpj.Key] = []
     curve = rpj._curve
 
-    def counted(key: rpj.Key, times: int = 1) -> rpj.Curve:
+    def counted(key: rpj.Key) -> rpj.Curve:
         made.append(key)
-        return curve(key, times)
+        return curve(key)
 
     monkeypatch.setattr(rpj, "_curve", counted)
     monkeypatch.setattr(rpj, "_known", {})
