@@ -1,14 +1,15 @@
 """The costs of the semi-stream joins on this machine.
 
 Reading and looking up are timed by themselves. What a loop and its rows take is timed with the join itself, on a small
-table: with few rows a loop and with many, the difference is what rows take; with keys that are all alike, which nothing
-caches, and with keys of which some are hot, the difference is what the cache takes.
+table: with few rows a loop, which wait in few runs, with as many as make many runs, and with many, the differences are
+what runs and rows take; without a cache and with one, for keys of which some are hot, the difference is what the cache
+takes.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from time import process_time
@@ -21,16 +22,17 @@ from watersmeet.columns.arrow import hash_keys, sort_by_hash, take
 from watersmeet.columns.matching import matches
 from watersmeet.join.operator import Batch, advance
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
-from watersmeet.semistream.cost_model import Costs
+from watersmeet.semistream.cost_model import SHORT, Costs, waiting_runs
 from watersmeet.semistream.master_table import Description, Layout, encode_schema
 from watersmeet.semistream.master_writer import write_version
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
 
-CHUNKS, CHUNK_ROWS, CYCLES = 32, 2000, 3  # so many keys that none of them has many rows, if they are alike
-FEW, MANY = 64, 1024  # rows of a loop
+CHUNKS, CHUNK_ROWS, CYCLES = 32, 2000, 3
+FEW, SOME, MANY = 64, SHORT + 1, 4 * SHORT  # rows of a loop
 SKEW = 1.0
+NO_CACHE = 1e9  # a switching factor with which no key is worth caching
 _LAYOUTS: dict[str, Layout] = {"aligned": "hash"}
 STREAM = InputSpec("stream", (pa.int64(),), ())
 MASTER = InputSpec("master", (pa.int64(),), ())
@@ -48,20 +50,29 @@ def semi_stream_costs(policy: str = "aligned", rows: int = 100_000) -> Costs:
         directory.write_arrow("run.arrow", table.schema, table.to_batches(), None)
         read = _seconds(lambda: _touch(directory), rows)
         look_up = _seconds(lambda: list(matches(few, table)), few.num_rows)
-        alike = [measured_loop(f"{folder}/{w}", policy, w, skew=0.0) for w in (FEW, MANY)]
+        alike = [measured_loop(f"{folder}/{w}", policy, w, skew=0.0) for w in (FEW, SOME, MANY)]
         skewed = (
-            [] if policy == "mesh" else [measured_loop(f"{folder}/hot-{w}", policy, w, skew=SKEW) for w in (FEW, MANY)]
+            [] if policy == "mesh" else [measured_loop(f"{folder}/hot-{w}", policy, w, skew=SKEW) for w in (SOME, MANY)]
         )
-    chunk = CHUNK_ROWS * read + (0.0 if policy == "aligned" else CHUNK_ROWS * look_up)
-    wait = _slope(alike)
-    loop = max(alike[0].seconds - FEW * wait - chunk, 0.0)
+
+    def beside(one: Loop, wait: float = 0.0, run: float = 0.0) -> float:
+        """The seconds of a loop without its chunk, and without what the rows that wait take."""
+        waiting = (1 - one.hit_share) * one.rows
+        runs = waiting_runs(waiting, CHUNKS)
+        looked_up = 0.0 if policy == "aligned" else runs * min(CHUNK_ROWS, waiting * CHUNKS / runs)
+        return one.seconds - CHUNK_ROWS * read - looked_up * look_up - waiting * wait - runs * run
+
+    few, some, many = (beside(one) for one in alike)
+    wait = max((many - some) / (MANY - SOME), 0.0)
+    more_runs = waiting_runs(SOME, CHUNKS) - waiting_runs(FEW, CHUNKS)
+    run = max((some - few - (SOME - FEW) * wait) / more_runs, 0.0)
+    loop = max(beside(alike[0], wait, run), 0.0)
     if not skewed:
-        return Costs(read, look_up, 0.0, wait, loop, 0.0)
-    # What is left of both loops when rows that wait, the loop itself and the chunk are taken off: c_C + w_N c_N.
-    left = [one.seconds - loop - chunk - (1 - one.hit_share) * one.rows * wait for one in skewed]
+        return Costs(read, look_up, 0.0, wait, run, loop, 0.0)
+    left = [beside(one, wait, run) - loop for one in skewed]  # c_C + w_N c_N
     hits = [one.hit_share * one.rows for one in skewed]
     hit = max((left[1] - left[0]) / max(hits[1] - hits[0], 1.0), 0.0)
-    return Costs(read, look_up, hit, wait, loop, max(left[0] - hits[0] * hit, 0.0))
+    return Costs(read, look_up, hit, wait, run, loop, max(left[0] - hits[0] * hit, 0.0))
 
 
 @dataclass(frozen=True)
@@ -73,19 +84,16 @@ class Loop:
     hit_share: float
 
 
-def _slope(loops: Sequence[Loop]) -> float:
-    """Seconds for one more row."""
-    return max((loops[1].seconds - loops[0].seconds) / (loops[1].rows - loops[0].rows), 0.0)
-
-
 def measured_loop(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
-    """The mean loop of the last cycle, when as many rows have come as go."""
+    """The mean loop of the last cycle, when as many rows have come as go; nothing is cached if keys are all alike."""
     about = Description("loop", ["k"], [], encode_schema(MASTER.schema), 1, "loop")
     keys, layout = CHUNKS * CHUNK_ROWS, _LAYOUTS.get(policy, "arrival")
     table = _rows(np.random.default_rng(1).permutation(keys), MASTER)
     write_version(f"{folder}/master", about, [table], chunk_rows=CHUNK_ROWS, layout=layout)
     output = (OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),)
-    tuning = {"path": f"{folder}/master", "memory": 1 << 30, "max_delay": CHUNKS, "idle_chunks": 0}
+    tuning: dict[str, object] = {"path": f"{folder}/master", "memory": 1 << 30, "max_delay": CHUNKS, "idle_chunks": 0}
+    if not skew:
+        tuning["switching_factor"] = NO_CACHE
     plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "loop", "policy": policy}, tuning)
     join = SemiStreamJoin(plan, MemorySpace())
     seconds, hits = [], []

@@ -4,20 +4,20 @@ One loop reads a chunk of b master rows and takes in w stream rows, of which w_N
 w_S = (1 - h) w wait for k = R_t / b loops:
 
     memory      M      = (b + h_R f) v_R + h_R c_entry + w_S k (v_P + f v_S)                                     (Eq. 1)
-    time        c_loop = c_F + c_C + c_IO b + c_H min(b, w_S k) + w_N c_N + w_S c_W                              (Eq. 2)
+    time        c_loop = c_F + c_C + c_IO b + L (c_R + c_H min(b, w_S k / L)) + w_N c_N + w_S c_W                (Eq. 2)
     rate        mu     = w / c_loop                                                                       (Eq. 3 to 5)
 
 Of the stream rows Eq. 2 charges c_S + c_H + c_O for one that the cache answers and c_S + c_A + c_E + c_O for one that
 waits. Here rows go through these steps together, so that only the sums can be timed: c_N and c_W.
 
-Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out; it is in c_W), and so
-does writing it anew when runs are merged; a loop takes c_F even if it brings nothing, and c_C more with a cache, for
-which hot keys are looked for in every loop (c_B w_B in print: moving rows into the cache is the rare part); a cache
-entry has a price; the shorter of chunk and waiting rows is looked up in the longer (c_H b in print), with aligned
-chunks in one piece, which is in c_W; and Eq. 6, which sets tuples per second equal to bytes per second, is replaced by
-solving Eq. 1 for w_S. Which keys are cached follows from the cache
-inequality: the key of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned
-chunks a row waits half a cycle on average, which halves its bytes in both places.
+Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out; it is in c_W); rows wait
+in L runs (`waiting_runs`), each of which takes c_R a loop; a loop takes c_F even if it brings nothing, and c_C more
+with a cache, for which hot keys are looked for in every loop (c_B w_B in print: moving rows into the cache is the rare
+part); a cache entry has a price; the shorter of the chunk and each run is looked up in the longer (c_H b in print),
+with aligned chunks those of all runs in one piece, which is in c_W; and Eq. 6, which sets tuples per second equal to
+bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache inequality: the key
+of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned chunks a row waits
+half a cycle on average, which halves its bytes in both places.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.semistream.cache import ENTRY_BYTES
+from watersmeet.state.layouts import FANOUT, FewRuns
 
 LARGEST = 1e12  # rows per loop
+SHORT = FewRuns.short // FANOUT  # rows per loop up to which runs of waiting rows are merged as soon as there are four
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Costs:
     read: float = 6e-9  # c_IO: one master row into memory
     look_up: float = 6e-8  # c_H: one row looked up in sorted rows
     hit: float = 3e-7  # c_N: one stream row that the cache answers
-    wait: float = 1.2e-6  # c_W: one stream row that waits, from its coming to its results
-    loop: float = 4e-3  # c_F: one loop, whatever it brings
+    wait: float = 4e-7  # c_W: one stream row that waits, from its coming to its results
+    run: float = 1.5e-4  # c_R: one run of waiting rows, in a loop
+    loop: float = 2e-3  # c_F: one loop, whatever it brings
     cache: float = 2e-3  # c_C: the same, more, with a cache
 
 
@@ -110,7 +113,8 @@ class CostModel:
         hit = 1.0 if cached == keys else harmonic(cached, load.skew) / harmonic(keys, load.skew)
         by_cache, waiting = hit * rows_per_loop, (1 - hit) * rows_per_loop
         reads = load.chunk_rows if waiting > 0 else 0  # all of R in the cache: no reads at all (Theorem 3)
-        looked_up = 0.0 if self.policy == "aligned" else min(reads, waiting * load.chunks)
+        runs = waiting_runs(waiting, load.chunks)
+        looked_up = 0.0 if self.policy == "aligned" else runs * min(reads, waiting * load.chunks / max(runs, 1.0))
         loop = (
             cost.loop
             + (cost.cache if cached else 0.0)
@@ -118,6 +122,7 @@ class CostModel:
             + looked_up * cost.look_up
             + by_cache * cost.hit
             + waiting * cost.wait
+            + runs * cost.run
         )
         return Point(
             rows_per_loop=rows_per_loop,
@@ -151,6 +156,22 @@ class CostModel:
     def for_rate(self, rate: float) -> Point:
         """The working point that keeps up with a stream of `rate` rows per second (Eq. 4 and 5)."""
         return self.at(_solve(lambda w: self.at(w).service_rate, rate))
+
+
+def waiting_runs(rows: float, loops: int) -> float:
+    """The runs that waiting rows are kept in, on average, if each of so many loops brought so many of them (`FewRuns`).
+
+    Short ones are merged into runs of `FewRuns.short` rows, with two or three that are not merged yet. Longer ones are
+    merged when they are more than `FewRuns.most`, to just over half of that.
+
+    >>> waiting_runs(64, 32), waiting_runs(1024, 32), waiting_runs(5000, 32), waiting_runs(5000, 4), waiting_runs(0, 9)
+    (2.75, 6.5, 12.5, 4.0, 0.0)
+    """
+    if rows <= 0:
+        return 0.0
+    most = (FewRuns.most + FewRuns.most // 2 + 1) / 2
+    short = rows * loops / FewRuns.short + (FANOUT + 1) / 2
+    return min(float(loops), most, short if rows <= SHORT else most)
 
 
 def harmonic(n: int, exponent: float) -> float:

@@ -7,9 +7,9 @@ import pytest
 
 from watersmeet.calibration import kept_costs, semi_stream
 from watersmeet.calibration.kept_costs import calibrate, load
-from watersmeet.calibration.semi_stream import CHUNK_ROWS, Loop, semi_stream_costs
+from watersmeet.calibration.semi_stream import CHUNK_ROWS, CHUNKS, Loop, semi_stream_costs
 from watersmeet.calibration.window import FAMILY, STORED, window_costs
-from watersmeet.semistream.cost_model import Costs
+from watersmeet.semistream.cost_model import Costs, waiting_runs
 from watersmeet.window.batch_costs import KernelCosts
 
 
@@ -65,18 +65,22 @@ def test_the_costs_of_a_semi_stream_join_are_measured(policy: str, monkeypatch: 
         monkeypatch.setattr(module, "process_time", Clock())
     monkeypatch.setattr(semi_stream, "CYCLES", 1)
     read, look_up = 1e-6 / 2000, 1e-6 / 200  # a tenth of the rows is looked up
-    chunk = CHUNK_ROWS * (read if policy == "aligned" else read + look_up)
-    expected = Costs(read, look_up, 0.0, 0.0, max(1e-6 - chunk, 0.0), 0.0)
-    assert vars(semi_stream_costs(policy, rows=2000)) == pytest.approx(vars(expected), rel=1e-6, abs=1e-15)
+    found = semi_stream_costs(policy, rows=2000)
+    assert (found.read, found.look_up) == pytest.approx((read, look_up))
+    assert (found.hit, found.wait, found.run, found.cache) == pytest.approx((0.0, 0.0, 0.0, 0.0), abs=1e-15)
+    looked_up = 0 if policy == "aligned" else CHUNK_ROWS
+    assert found.loop == pytest.approx(max(1e-6 - CHUNK_ROWS * read - looked_up * look_up, 0.0), abs=1e-15)
 
 
 def test_what_a_row_and_the_cache_take_is_told_from_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops that take what the model says, for costs that are found again."""
-    costs = Costs(read=0.0, look_up=0.0, hit=2e-6, wait=5e-6, loop=1e-3, cache=3e-3)
+    costs = Costs(read=0.0, look_up=0.0, hit=2e-6, wait=5e-6, run=7e-4, loop=1e-3, cache=3e-3)
 
     def measured(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
         hit = 0.25 if skew else 0.0
-        seconds = costs.loop + (costs.cache if skew else 0) + rows * (hit * costs.hit + (1 - hit) * costs.wait)
+        waiting = (1 - hit) * rows
+        seconds = costs.loop + (costs.cache if skew else 0) + hit * rows * costs.hit
+        seconds += waiting * costs.wait + waiting_runs(waiting, CHUNKS) * costs.run
         return Loop(rows, seconds, hit)
 
     monkeypatch.setattr(semi_stream, "measured_loop", measured)

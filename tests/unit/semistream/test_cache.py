@@ -11,7 +11,7 @@ from watersmeet.errors import OptionError
 from watersmeet.estimate.frequency import amounts_of, per_batch, surely, tally
 from watersmeet.plan.metrics import Metrics
 from watersmeet.semistream.cache import Cache
-from watersmeet.semistream.cost_model import CostModel, Costs, Workload, harmonic
+from watersmeet.semistream.cost_model import SHORT, CostModel, Costs, Workload, harmonic
 from watersmeet.semistream.explain import explain_semi_stream_join
 from watersmeet.semistream.row_sizes import row_bytes
 from watersmeet.state.accounts import Accounts
@@ -115,19 +115,21 @@ def test_harmonic_numbers() -> None:
 
 def test_equation_1_and_2_by_hand() -> None:
     load = Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=4)
-    cost = Costs(read=1.0, look_up=2.0, hit=3.0, wait=20.0, loop=7.0, cache=11.0)
+    cost = Costs(read=1.0, look_up=2.0, hit=3.0, wait=20.0, run=5.0, loop=7.0, cache=11.0)
     point = CostModel(load, "mesh", cost).at(10)
     assert point.memory == 100 * 100 + 10 * 10 * (4 + 20)
-    assert point.loop_seconds == 7 + 100 * 1 + 100 * 2 + 10 * 20
-    assert point.service_rate == 10 / 507
-    assert CostModel(load, "mesh", cost).at(5).loop_seconds == 7 + 100 * 1 + 50 * 2 + 5 * 20
+    runs = 10 * 10 / 8192 + 2.5  # short ones are merged
+    assert point.loop_seconds == pytest.approx(7 + 100 * 1 + 100 * 2 + runs * 5 + 10 * 20)
+    assert point.service_rate == pytest.approx(10 / point.loop_seconds)
+    long = 3 * SHORT  # the runs of all loops, in each of which the chunk is looked up
+    assert CostModel(load, "mesh", cost).at(long).loop_seconds == 7 + 100 * 1 + 10 * (100 * 2 + 5) + long * 20
 
 
 @pytest.mark.parametrize(("policy", "stay"), [("aligned", 0.5), ("ssbj", 1.0)])
 def test_a_working_point_with_a_cache_by_hand(policy: str, stay: float) -> None:
     """Rank r is asked for in a share of 1 / (r H) of the rows; it is cached while that many rows outweigh its own."""
     load = Workload(1000, 100, 20, skew=1.0, chunk_rows=100, waiting_overhead=4)
-    cost = Costs(read=1.0, look_up=2.0, hit=3.0, wait=20.0, loop=7.0, cache=11.0)
+    cost = Costs(read=1.0, look_up=2.0, hit=3.0, wait=20.0, run=0.0, loop=7.0, cache=11.0)
     point = CostModel(load, policy, cost).at(500)
     ranks, row = harmonic(1000, 1.0), stay * (4 + 20)
     cached = int(500 * row * 10 / ranks / (100 + 40))
@@ -137,7 +139,8 @@ def test_a_working_point_with_a_cache_by_hand(policy: str, stay: float) -> None:
     waiting = (1 - hit) * 500
     assert point.cache_bytes == pytest.approx(cached * 140)
     assert point.waiting_bytes == pytest.approx(waiting * 10 * row)
-    looked_up = 0 if policy == "aligned" else 100
+    runs = waiting * 10 / 8192 + 2.5
+    looked_up = 0 if policy == "aligned" else runs * 100
     loop = 7 + 11 + 100 * 1 + looked_up * 2 + hit * 500 * 3 + waiting * 20
     assert point.loop_seconds == pytest.approx(loop)
     assert point.delay_seconds == pytest.approx(10 * loop)
