@@ -48,14 +48,13 @@ GROWTH: dict[Scale, tuple[float, ...]] = {
 }
 
 
-def size_note(scale: Scale, share: float = 1.0) -> str:
-    """How large the table is; some figures take a share of the scale's rows."""
-    rows, chunks, cycles = SIZES[scale]
+def size_note(scale: Scale, share: float = 1.0, rows: int | None = None) -> str:
+    """How large the table is; some figures take a share of the scale's rows, or have rows of their own."""
+    usual, chunks, cycles = SIZES[scale]
     return (
-        f"{round(share * rows):,} master rows in {chunks} chunks, {cycles} cycles (the paper has 20 to 100 million "
-        "rows); 'aligned "
-        "chunks' is our default policy and not in the paper. Memory: waiting rows, cache and the disk buffer of one "
-        "chunk"
+        f"{rows or round(share * usual):,} master rows in {chunks} chunks, {cycles} cycles (the paper has 20 to 100 "
+        "million rows); 'aligned chunks' is our default policy and not in the paper. Memory: waiting rows, cache and "
+        "the disk buffer of one chunk"
     )
 
 
@@ -139,8 +138,8 @@ def over_memory(kind: Kind, scale: Scale, progress: Progress) -> Findings:
     x = [100 * share for share, values in at.items() if values]
     series = {name: Series(x, [values[name] for values in numbers.values()]) for name in POLICIES}
     notes = [
-        size_note(scale, share),
-        f"rows of {WIDTHS[kind][0]} and {WIDTHS[kind][1]} bytes; {table.rows:,} master rows",
+        size_note(scale, rows=table.rows),
+        f"rows of {WIDTHS[kind][0]} and {WIDTHS[kind][1]} bytes",
     ]
     if kind == "synthetic":
         numbers[CHARGED] = _rates(found, MEMORY_SHARES[-1] * table.nbytes, "measured_rate")
