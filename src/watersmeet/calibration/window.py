@@ -28,6 +28,7 @@ from watersmeet.window.scan import ROW_BITS, ROW_MASK, Rows, by_part, candidates
 FAMILY = "window"
 STORED = 64  # batches that are stored to see what one of them takes
 RUNS = 8  # runs more in a window, to see what one of them takes
+PROBED = 32  # keys of these runs, and of the rows that probe them
 _TIME = "_p0"
 _EVER = Reach(-(1 << 60), 1 << 60)
 
@@ -67,11 +68,11 @@ def measure() -> dict[str, float]:
     }
 
 
-def _rows(count: int, *, seed: int = 0) -> pa.Table:
+def _rows(count: int, *, seed: int = 0, keys: int = 1 << 62) -> pa.Table:
     rng = np.random.default_rng(seed)
-    keys = pa.array(rng.integers(0, 1 << 62, count))
+    drawn = pa.array(rng.integers(0, keys, count))
     times = np.arange(seed * count, (seed + 1) * count) * 1000  # a later batch has later times
-    columns = [pa.array(hash_keys([keys])), keys, pa.array(times), pa.array(np.arange(count))]
+    columns = [pa.array(hash_keys([drawn])), drawn, pa.array(times), pa.array(np.arange(count))]
     text = pa.array(np.char.add("row ", rng.integers(0, 1000, count).astype(str)))
     return pa.Table.from_arrays([*columns, text], names=["_hash", "_k0", _TIME, "_p1", "_p2"])
 
@@ -178,7 +179,9 @@ def _per_run(*, sorted: bool) -> tuple[float, float]:
 
 
 def _probe_runs(runs: int, *, sorted: bool) -> Callable[[], object]:
-    tables, probes = [_rows(64, seed=number) for number in range(runs)], _ordered(_rows(32))
+    # In each of the runs some keys are found: one without any is left at once, and tells nothing.
+    tables = [_rows(64, seed=number, keys=PROBED) for number in range(runs)]
+    probes = _ordered(_rows(32, keys=PROBED))
     window = _window(tables[0].schema, TimeSlices(span=1 << 40, share=SLICES))
     for number, table in enumerate(tables):
         window.accounts.arrive(window.input, table.num_rows)
