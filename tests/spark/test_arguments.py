@@ -100,6 +100,8 @@ def wrong_values(parameter: str) -> Iterator[object]:
         [],
         float("nan"),
     )
+    if parameter == "partitions":
+        yield 10**9
     yield "" if parameter in FREE_TEXT else "nonsense"
 
 

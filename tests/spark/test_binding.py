@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 import watersmeet as wm
-from watersmeet.errors import StateDirError
+from watersmeet.errors import OptionError, StateDirError
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import default_partitions
 from watersmeet.state.directory import StateDir
@@ -262,9 +262,12 @@ def _folder(path: Path) -> str:
 def test_partitions_are_the_cores_unless_the_session_says_otherwise(other_session: SparkSession) -> None:
     session = other_session
     session.conf.set("spark.sql.shuffle.partitions", "7")
-    assert default_partitions(session) == 7
+    assert default_partitions("join", session) == 7
     session.conf.set("spark.sql.shuffle.partitions", "200")  # Spark's own default, but said
-    assert default_partitions(session) == 200
+    assert default_partitions("join", session) == 200
+    session.conf.set("spark.sql.shuffle.partitions", str(10**9))
+    with pytest.raises(OptionError, match=r"found 1000000000 \(spark.sql.shuffle.partitions\). Give partitions, or set"):
+        default_partitions("join", session)
     session.conf.unset("spark.sql.shuffle.partitions")
     assert session.conf.get("spark.sql.shuffle.partitions") == "200"
-    assert default_partitions(session) == 2
+    assert default_partitions("join", session) == 2

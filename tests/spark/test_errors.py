@@ -124,9 +124,10 @@ def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: Spa
         "UTF8_LCASE, right.order_id: string collate UTF8_LCASE. Join on a normalised copy of the column, for example "
         "lower(name)."
     )
-    for wrong_count in (0, "2"):
+    for wrong_count in (0, "2", 100_001, 10**9):
         assert message(OptionError, joined(left, right, partitions=wrong_count)) == (
-            f"progressive_join: expected partitions >= 1, found {wrong_count!r}. Leave it out for the default."
+            f"progressive_join: expected partitions from 1 to 100,000, found {wrong_count!r}. Leave it out for the "
+            "default."
         )
     assert not list(tmp_path.glob("part-*"))
 

@@ -316,7 +316,7 @@ def test_mistakes_are_named_before_anything_starts(spark: SparkSession, tmp_path
         wm.semi_stream_join(text, path, "part_id", state_dir=state, policy="mesh")
     with pytest.raises(PlanError, match="a streaming"):
         wm.semi_stream_join(stream, stream, "part_id", state_dir=state)
-    with pytest.raises(OptionError, match="partitions >= 1, found 0"):
+    with pytest.raises(OptionError, match="partitions from 1 to 100,000, found 0"):
         wm.semi_stream_join(stream, path, "part_id", state_dir=state, policy="mesh", partitions=0)
 
 

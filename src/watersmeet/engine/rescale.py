@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.held_rows import complete_version, present
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
-from watersmeet.errors import OptionError
 from watersmeet.join.operator import saved
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.options import check_partitions
 from watersmeet.state.description import record_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import check_divisible, clear_division, record_join
@@ -37,10 +37,7 @@ class Rescaled:
 def rescale(directory: StateDir, partitions: int) -> Rescaled:
     """Divide the state of a join into so many partitions. The query must be stopped."""
     who = "rescale"
-    if type(partitions) is not int or partitions < 1:
-        raise OptionError(
-            who, expected="partitions >= 1", found=repr(partitions), hint="Give the number.", option="partitions"
-        )
+    check_partitions(who, partitions, hint="Give the number.")
     description = present(directory)
     former = description.plan
     if partitions == former.partitions:

@@ -29,7 +29,7 @@ from watersmeet.pipeline.wiring import (
     key_columns,
     python_keys,
 )
-from watersmeet.plan.options import Options
+from watersmeet.plan.options import MAX_PARTITIONS, Options
 from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.semistream.master_table import MasterTable
@@ -205,7 +205,10 @@ class SemiStreamWiring(Wiring):
         "cached.",
     )
     partitions: int | None = Field(
-        default=None, ge=1, description="Key partitions of the table, if it is prepared here; otherwise it has its own."
+        default=None,
+        ge=1,
+        le=MAX_PARTITIONS,
+        description="Key partitions of the table, if it is prepared here; otherwise it has its own.",
     )
     idle: Literal["work", "sleep"] = Field(
         default="work", description="While the stream is silent: finish waiting rows (`work`), or let them wait."

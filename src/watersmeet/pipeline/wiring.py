@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import watersmeet as wm
 from watersmeet.errors import OptionError
 from watersmeet.join.join_type import checked_how
-from watersmeet.plan.options import Options
+from watersmeet.plan.options import MAX_PARTITIONS, Options
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 Keys = str | list[str] | list[Pair]
@@ -129,6 +129,7 @@ class PartitionedWiring(Wiring):
     partitions: int | None = Field(
         default=None,
         ge=1,
+        le=MAX_PARTITIONS,
         description="Key partitions; another number at a restart divides the state anew. By default those of the "
         "state, else `spark.sql.shuffle.partitions` if set, else one per core.",
     )

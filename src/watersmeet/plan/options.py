@@ -34,6 +34,8 @@ _DURATIONS = {
 }  # fmt: skip
 # Windows and lateness: longer than any time that Spark can print, and short enough to be added to each other.
 MAX_DURATION = 10_000 * 365 * 86_400 * 10**6
+# Every micro-batch has a task and files for each partition; their folders are numbered with five digits.
+MAX_PARTITIONS = 100_000
 # The context in which values are validated that a user has written; those of a plan have none.
 WRITTEN = {"written": True}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*$")
@@ -115,6 +117,18 @@ def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> 
             found=repr(value),
             hint=f"Leave it out for {choices[0]!r}.",
             option=name,
+        )
+
+
+def check_partitions(who: str, value: object, *, origin: str = "", hint: str = "Leave it out for the default.") -> None:
+    """Refuse a number of key partitions that no join can have; `origin` is where it comes from, if not from the user."""
+    if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:
+        raise OptionError(
+            who,
+            expected=f"partitions from 1 to {MAX_PARTITIONS:,}",
+            found=f"{value!r}{origin}",
+            hint=hint,
+            option="partitions",
         )
 
 

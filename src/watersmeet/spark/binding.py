@@ -28,7 +28,7 @@ from watersmeet.engine.registry import operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
 from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
-from watersmeet.plan.options import Options
+from watersmeet.plan.options import Options, check_partitions
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
 from watersmeet.spark.explaining import function_name, joins_in, reasons, tell
@@ -213,16 +213,10 @@ class Binding:
         return [column.field for column in self.output] + [extra[0] for extra in self.extra_output]
 
     def _partitions(self, spark: SparkSession, directory: StateDir) -> int:
-        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
-            raise OptionError(
-                self.who,
-                expected="partitions >= 1",
-                found=repr(self.partitions),
-                hint="Leave it out for the default.",
-                option="partitions",
-            )
-        default = recorded_partitions(directory) or default_partitions(spark)
-        return self.partitions or default
+        if self.partitions is not None:
+            check_partitions(self.who, self.partitions)
+            return self.partitions
+        return recorded_partitions(directory) or default_partitions(self.who, spark)
 
     def _plan(self, rows: Sequence[Source], key_types: Sequence[T.DataType], partitions: int) -> JoinPlan:
         specs = tuple(

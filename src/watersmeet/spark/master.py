@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from watersmeet.columns.arrow import HASH, key_name, payload_name
 from watersmeet.errors import ColumnError, OptionError, PlanError, WorkerSetupError
 from watersmeet.plan import InputSpec
-from watersmeet.plan.options import check_choice, checked_path, known_names
+from watersmeet.plan.options import check_choice, check_partitions, checked_path, known_names
 from watersmeet.semistream.master_registry import registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Chunk, Description, Layout, MasterTable, decode_schema, encode_schema
 from watersmeet.semistream.master_writer import PartitionWriter, already_prepared, new_folder, publish_version
@@ -66,7 +66,7 @@ def prepare_master(
     table = MasterTable(where)
     if table.versions():
         raise already_prepared(table)
-    count = partitions or default_partitions(df.sparkSession)
+    count = partitions or default_partitions(who, df.sparkSession)
     spec = InputSpec(
         "master",
         tuple(arrow_type(encoded_type(kind)) for kind in _key_types(who, source)),
@@ -280,11 +280,16 @@ def _check(who: str, df: DataFrame, chunk_rows: int, layout: str, partitions: in
             hint="The master table is read once per version: use spark.read, and refresh_master for a new version.",
             option="df",
         )
-    for name, value in (("chunk_rows", chunk_rows), ("partitions", 1 if partitions is None else partitions)):
-        if type(value) is not int or value < 1:
-            raise OptionError(
-                who, expected=f"{name} >= 1", found=repr(value), hint=f"Leave {name} out for the default.", option=name
-            )
+    if type(chunk_rows) is not int or chunk_rows < 1:
+        raise OptionError(
+            who,
+            expected="chunk_rows >= 1",
+            found=repr(chunk_rows),
+            hint="Leave chunk_rows out for the default.",
+            option="chunk_rows",
+        )
+    if partitions is not None:
+        check_partitions(who, partitions)
     check_choice(who, "layout", layout, ("hash", "arrival"))
 
 

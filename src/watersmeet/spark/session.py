@@ -11,7 +11,7 @@ from pydantic import Field, StrictStr
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from watersmeet.plan.options import Options, known_names
+from watersmeet.plan.options import MAX_PARTITIONS, Options, check_partitions, known_names
 from watersmeet.spark.plans import is_classic
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
@@ -37,17 +37,21 @@ JOIN_SETTINGS = {
 class _SessionOptions(Options):
     app_name: StrictStr = Field(min_length=1)
     cores: int | None = Field(ge=1)
-    partitions: int | None = Field(ge=1)
+    partitions: int | None = Field(ge=1, le=MAX_PARTITIONS)
     config: Mapping[str, str] | None
 
 
-def default_partitions(session: SparkSession) -> int:
+def default_partitions(who: str, session: SparkSession) -> int:
     """`spark.sql.shuffle.partitions` where it has been set, else one key partition per core.
 
     Spark's own 200 is meant for large batch jobs: in every micro-batch it would cost 200 tasks, however few the rows.
     """
-    configured = session.conf.get("spark.sql.shuffle.partitions", None)  # None unless somebody has set it
-    return max(1, int(configured) if configured else parallelism(session))
+    name = "spark.sql.shuffle.partitions"
+    configured = session.conf.get(name, None)  # None unless somebody has set it
+    if not configured:
+        return parallelism(session)
+    check_partitions(who, int(configured), origin=f" ({name})", hint=f"Give partitions, or set {name} to fewer.")
+    return int(configured)
 
 
 def parallelism(session: SparkSession) -> int:

@@ -41,6 +41,7 @@ def test_a_good_file(good: Path) -> None:
         ("  memory: 256 MB", "  memry: 256 MB", 17, "unknown key; did you mean 'memory'?"),
         ("  memory: 256 MB", "  memory: 256 parsecs", 17, "is not a size"),
         ("  policy: rpj", "  policy: rjp", 18, "'rpj'"),
+        ("  policy: rpj", "  partitions: 1000000000", 18, "less than or equal to 100000"),
         ("  on: order_id", "  on: 7", 16, "on"),
         ("sink: {format: parquet, path: out/joined}", "sink: {path: out/joined}", 19, "give format"),
         ("sink: {format: parquet, path: out/joined}\n", "", 1, "sink: missing"),
