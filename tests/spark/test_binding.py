@@ -266,7 +266,7 @@ def test_partitions_are_the_cores_unless_the_session_says_otherwise(other_sessio
     session.conf.set("spark.sql.shuffle.partitions", "200")  # Spark's own default, but said
     assert default_partitions("join", session) == 200
     session.conf.set("spark.sql.shuffle.partitions", str(10**9))
-    with pytest.raises(OptionError, match=r"found 1000000000 \(spark.sql.shuffle.partitions\). Give partitions, or set"):
+    with pytest.raises(OptionError, match=r"found 1000000000 \(spark.sql.shuffle.partitions\). Give partitions, or "):
         default_partitions("join", session)
     session.conf.unset("spark.sql.shuffle.partitions")
     assert session.conf.get("spark.sql.shuffle.partitions") == "200"

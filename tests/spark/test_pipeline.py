@@ -175,10 +175,11 @@ def test_verbose_shows_what_spark_prints(tmp_path: Path) -> None:
 
 
 GROWS = "grows with the input: about 24 bytes a row, 2.1 GB a day at 1,000 rows/s"
-ADVICE = "say how long rows wait for each other (within), what the inputs promise (unique, clustered, ordered, ends)"
+WAIT = "say how long rows wait for each other (within), what"
+KINDS = "promises (unique, clustered, ordered, ends)"
 WARNINGS = [
-    f"warning: nothing bounds the rows held of orders: {ADVICE}, or end payments (end_input)",
-    f"warning: nothing bounds the rows held of payments: {ADVICE}, or end orders (end_input)",
+    f"warning: nothing bounds the rows held of orders: {WAIT} payments {KINDS}, or end payments (end_input)",
+    f"warning: nothing bounds the rows held of payments: {WAIT} orders {KINDS}, or end orders (end_input)",
     "cost",
     "of a micro-batch: grows with its rows and their results, not with the rows held",
 ]

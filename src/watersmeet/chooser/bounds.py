@@ -13,6 +13,7 @@ from rich import filesize
 
 from watersmeet.chooser.decide import listed
 from watersmeet.chooser.story import Side, Story
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.plan.quantities import format_duration
 
 DAY = 86_400
@@ -32,12 +33,7 @@ class Bound:
 
 def bounds(story: Story, rates: Mapping[str, float]) -> list[Bound]:
     """The bound of each input, at the rates that are known (rows per second)."""
-    of = {
-        "window": _window,
-        "multiway": _multiway,
-        "punctuated": _promises,
-        "semi-stream": _table,
-    }.get(story.family, _everything)
+    of = {"window": _window, "multiway": _multiway, "semi-stream": _table}.get(story.family, _no_window)
     return [of(story, side, rates.get(side.name)) for side in story.inputs]
 
 
@@ -69,24 +65,6 @@ def spans(length: int, side: Side, rate: float | None) -> tuple[str, float]:
     return f"about {rows:,.0f} rows, {size}, at {_rate(per_second)}", rows
 
 
-def _everything(story: Story, side: Side, rate: float | None) -> Bound:
-    """Nothing but the end of the other input."""
-    other = story.other(side)
-    text, warning = _kept(story, side, rate), f"nothing bounds the rows held of {side.label}"
-    if story.how == "left_semi" and side.name == "left":
-        text = f"until they match: what never does {growth(side, rate)}"
-    advice = (
-        "say how long rows wait for each other (within), what the inputs promise (unique, clustered, ordered, ends)"
-    )
-    return Bound(side.label, _budgeted(story, text), warning=f"{warning}: {advice}, or end {other.label} (end_input)")
-
-
-def _kept(story: Story, side: Side, rate: float | None) -> str:
-    if story.how in ("left_semi", "left_anti"):
-        return growth(side, rate) if side.name == "left" else growth(side, rate, "with its distinct keys")
-    return growth(side, rate)
-
-
 def _budgeted(story: Story, text: str) -> str:
     """The same with a budget: it is about memory alone."""
     memory = story.options.get("memory")
@@ -99,12 +77,12 @@ def _window(story: Story, side: Side, rate: float | None) -> Bound:
     place = story.inputs.index(side)
     window, lateness = story.options["window"], story.options["lateness"] if story.options.get("time") else 0
     if window[place] is None:  # the interval is open
-        return _everything(story, side, rate)
+        return _no_window(story, side, rate)
     length = int(window[place])
-    other = story.other(side)
-    bound = _for_a_while(story, side, rate, length, lateness, f"until the time of {other.label} is")
-    sooner = sooner_by(story, side)
-    return replace(bound, text=f"{bound.text}; sooner, {listed(sooner)}") if sooner else bound
+    until = f"until the time of {story.other(side).label} is"
+    bound = _for_a_while(story, side, rate, length, lateness, until)
+    sooner = exits(story, side)
+    return replace(bound, text=f"{bound.text}; sooner, {' or '.join(sooner)}") if sooner else bound
 
 
 def _multiway(story: Story, side: Side, rate: float | None) -> Bound:
@@ -123,39 +101,63 @@ def _for_a_while(story: Story, side: Side, rate: float | None, length: int, late
     return Bound(side.label, _budgeted(story, f"{until} {format_duration(length)} past theirs{late}: {amount}"), rows)
 
 
-def sooner_by(story: Story, side: Side) -> list[str]:
-    """What the other input says about its keys, and so ends rows of this one."""
+def exits(story: Story, side: Side) -> list[str]:
+    """When rows of one of two inputs leave, windows apart: at a match that is their last one, or by what the other
+    input says of its keys."""
     other = story.other(side)
+    once = any(one["one"] == other.name for one in story.constraints("one_to_many"))
+    matched = []
+    if JOIN_TYPES[story.how].exists and side == story.inputs[0]:
+        matched = ["when they match"]
+    elif once:
+        matched = [f"when they match, since a key is unique in {other.label}"]
+    said = promises(story, other)
+    promised = [f"when {other.label} promises to send no more of their key ({listed(said)})"] if said else []
+    return matched + promised
+
+
+def promises(story: Story, side: Side) -> list[str]:
+    """By what an input says that it sends no more of a key."""
     tracked = {kind: [one["input"] for one in story.constraints(kind)] for kind in ("clustered", "ordered")}
-    said = [
+    return [
         text
         for text, holds in (
-            ("its punctuations", other.punctuated),
-            ("the end of each cluster", other.name in tracked["clustered"]),
-            ("the order of its keys", other.name in tracked["ordered"]),
+            ("its punctuations", side.punctuated),
+            ("the end of each cluster", side.name in tracked["clustered"]),
+            ("the order of its keys", side.name in tracked["ordered"]),
         )
         if holds
     ]
-    once = any(one["one"] == other.name for one in story.constraints("one_to_many"))
-    return [
-        *([f"when they match, since a key is unique in {other.label}"] if once else []),
-        *([f"when {other.label} promises to send no more of their key ({listed(said)})"] if said else []),
-    ]
 
 
-def _promises(story: Story, side: Side, rate: float | None) -> Bound:
-    """Promises of the other input are all that ends the rows of this one."""
-    other, ends = story.other(side), sooner_by(story, side)
-    text = f"they leave {', or '.join(ends)}" if ends else growth(side, rate)
-    if any("promises" in end for end in ends):
+# What else could end the rows of an input that nothing bounds, by family.
+_ADVICE = {
+    "progressive": "say how long rows wait for each other (within), what {other} promises",
+    "window": "give the interval both ends (within), say what {other} promises",
+    "punctuated": "say what {other} promises",
+}
+
+
+def _no_window(story: Story, side: Side, rate: float | None) -> Bound:
+    """What the other input says, or its end, is all that ends the rows of this one."""
+    other, leaving, grows = story.other(side), exits(story, side), growth(side, rate, _kept(story, side))
+    text = f"they leave {', or '.join(leaving)}" if leaving else grows
+    if promises(story, other):
         return Bound(side.label, _budgeted(story, text))
-    if ends:
-        text += f"; what never does {growth(side, rate)}"
-        missing, which = f"rows of {side.label} that match nothing stay", "clustered, ordered, ends"
-    else:
-        missing, which = f"no promise ends the rows held of {side.label}", "unique, clustered, ordered, ends"
-    warning = f"{missing}: say what {other.label} promises ({which}), or end {other.label} (end_input)"
+    missing, kinds = f"nothing bounds the rows held of {side.label}", "unique, clustered, ordered, ends"
+    if leaving:
+        text += f"; what never does {grows}"
+        missing, kinds = f"rows of {side.label} that match nothing stay", "clustered, ordered, ends"
+    advice = f"{_ADVICE[story.family].format(other=other.label)} ({kinds})"
+    warning = f"{missing}: {advice}, or end {other.label} (end_input)"
     return Bound(side.label, _budgeted(story, text), warning=warning)
+
+
+def _kept(story: Story, side: Side) -> str:
+    """What the rows held of an input grow with: a semi or anti join keeps equal right rows once."""
+    if not JOIN_TYPES[story.how].exists or side == story.inputs[0]:
+        return "with the input"
+    return f"with its distinct keys{' and columns of the condition' if story.where else ''}"
 
 
 def _table(story: Story, side: Side, rate: float | None) -> Bound:

@@ -132,11 +132,13 @@ def _pinned(who: str, facts: Facts, operator: object) -> Choice:
     join = JOINS[operator]
     # A punctuated join without promises is one that keeps everything, and its state can be given promises later.
     if not join.takes(facts):
+        lacking = join.window == "always" and not facts.window
         raise PlanError(
             who,
             expected=f"what a {operator} join can use: {_inputs(join)}, {join.uses()}",
             found=facts.said(),
-            hint="Leave operator out, and the join is chosen; or leave out what it cannot use.",
+            hint="Leave operator out, and the join is chosen; or "
+            + ("say how long rows wait (within)." if lacking else "leave out what it cannot use."),
             option="operator",
         )
     return Choice("join", operator, "operator was given")

@@ -108,9 +108,12 @@ class Explanation:
         if "hit_share" in seen.newest:
             yield f"cache: {100 * seen.newest['hit_share']:.1f} % of the rows of the newest micro-batch"
         yield f"results: {seen.rows_out:,}"
-        for name, rows in seen.unmatched().items():
+        for name, rows in seen.counted("unmatched").items():
             input, _, proof = name.partition(".")
             yield f"unmatched: {rows:,} rows of {labels.get(input, input)} ({proof})"
+        for name, rows in seen.counted("late").items():
+            dropped = self.story.options.get("late") == "drop"
+            yield f"late: {rows:,} rows of {labels[name]}, {'dropped' if dropped else 'joined with what was held'}"
         rows = seen.rows_in.total()
         if rows:
             yield f"work: {seen.seconds:,.1f} s of tasks, {1e6 * seen.seconds / rows:,.1f} us a row"
@@ -124,23 +127,31 @@ def explained(
 ) -> Explanation:
     """A story with what its state says; rates are given, of this join so far, of another one, or unknown."""
     seen = observe(directory) if directory is not None else None
-    found, origin = dict(rates or {}), "at the rates given"
-    for source, name in (
+    known, origins = dict(rates or {}), ["at the rates given"] if rates else []
+    for source, origin in (
         (seen, "at the rates so far"),
         (observe(like) if like else None, "at the rates of an earlier run"),
     ):
-        if not found and source is not None and (found := _rates(story, source)):
-            origin = name
-    if not found:
-        origin = f"at {ASSUMED_RATE:,.0f} rows/s, since no rates are known yet"
-    return Explanation(story, found, origin, seen, tuple(_costs(story, directory if seen else None)))
+        more = rates_of(story, source) if source is not None and len(known) < len(story.inputs) else {}
+        if not more.keys() <= known.keys():
+            known, origins = {**more, **known}, [*origins, origin]
+    unknown = [side.label for side in story.inputs if side.name not in known]
+    if unknown:
+        whose = f"none of {listed(unknown)} is" if known else "no rates are"
+        origins.append(f"at {ASSUMED_RATE:,.0f} rows/s, since {whose} known yet")
+    return Explanation(story, known, "; ".join(origins), seen, tuple(_costs(story, directory if seen else None)))
 
 
-def _rates(story: Story, seen: Observed) -> dict[str, float]:
-    """The rates that fill a window are those of the rows' own times, where they have any."""
-    by_time = story.options.get("window") is not None and story.options.get("time")
-    found = seen.density if by_time and seen.density else seen.rates
-    return {side.name: found[side.name] for side in story.inputs if side.name in found}
+def rates_of(story: Story, seen: Observed) -> dict[str, float]:
+    """The rates that fill a window are those of the rows' own times, where they have any. Of an input that holds none
+    it is told by how many rows came of it and of another one, since both have gone through the same time."""
+    names = [side.name for side in story.inputs]
+    found = dict(seen.rates)
+    if story.options.get("window") is not None and story.options.get("time") and seen.density:
+        other = max(seen.density, key=seen.rows_in.__getitem__)
+        per_row = seen.density[other] / max(seen.rows_in[other], 1)
+        found = {name: seen.density.get(name, per_row * seen.rows_in[name]) for name in names}
+    return {name: found[name] for name in names if name in found}
 
 
 def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:

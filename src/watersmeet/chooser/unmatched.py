@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from watersmeet.chooser.bounds import promises
 from watersmeet.chooser.story import Side, Story
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.plan.quantities import format_duration
@@ -61,7 +62,10 @@ def _when_absent(story: Story) -> str:
 
 
 def _promise(story: Story, side: Side) -> list[str]:
-    """What an input says, if it ever says that it sends no more of a key."""
-    said = [*story.constraints("clustered"), *story.constraints("ordered")]
-    says = side.punctuated or any(one["input"] == side.name for one in said)
-    return [f"when {side.label} has promised to send no more of their key"] if says else []
+    """What an input says: that it sends no more of a key, or that a key comes once."""
+    judged = story.where or story.options.get("window") is not None  # equal keys alone are no match
+    once = judged and any(one["one"] == side.name for one in story.constraints("one_to_many"))
+    return [
+        *([f"when the one row of their key has come from {side.label} and was no match"] if once else []),
+        *([f"when {side.label} has promised to send no more of their key"] if promises(story, side) else []),
+    ]

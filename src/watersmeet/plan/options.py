@@ -121,7 +121,7 @@ def check_choice(who: str, name: str, value: object, choices: Sequence[str]) -> 
 
 
 def check_partitions(who: str, value: object, *, origin: str = "", hint: str = "Leave it out for the default.") -> None:
-    """Refuse a number of key partitions that no join can have; `origin` is where it comes from, if not from the user."""
+    """Refuse a number of key partitions that no join can have; `origin` says where it comes from."""
     if type(value) is not int or not 1 <= value <= MAX_PARTITIONS:
         raise OptionError(
             who,

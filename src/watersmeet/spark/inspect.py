@@ -19,7 +19,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.storage import find_storage
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import former_metrics, held_runs, metrics_history, newest_manifests
+from watersmeet.state.history import all_metrics, held_runs, newest_manifests
 from watersmeet.state.identity import require_join
 from watersmeet.state.manifest import Manifest, RunEntry
 
@@ -84,10 +84,7 @@ def read_metrics(spark: SparkSession, state_dir: str | os.PathLike[str]) -> Data
     >>> metrics.groupBy("batch").sum("rows_out").orderBy("batch").show()  # doctest: +SKIP
     """
     directory = opened_state(spark, state_dir, "read_metrics")
-    manifests = newest_manifests(directory)
-    entries = [(manifest.partition, entry) for manifest in manifests for entry in metrics_history(directory, manifest)]
-    if manifests and manifests[0].division:
-        entries += former_metrics(directory, manifests[0].division)
+    entries = all_metrics(directory, newest_manifests(directory))
     rows = [_metrics_row(partition, entry) for partition, entry in entries]
     return spark.createDataFrame(sorted(rows, key=lambda row: row[:2]), _METRICS)
 

@@ -68,6 +68,14 @@ def former_metrics(directory: StateDir, division: int) -> list[tuple[int, dict[s
     return sorted(found, key=lambda pair: (pair[1]["batch"], pair[0]))
 
 
+def all_metrics(directory: StateDir, newest: Iterable[Manifest]) -> list[tuple[int, dict[str, Any]]]:
+    """The partitions' metrics of every batch so far, those before the state was divided anew first, given the newest
+    version of each partition."""
+    manifests = list(newest)
+    former = former_metrics(directory, manifests[0].division) if manifests and manifests[0].division else []
+    return former + [(one.partition, entry) for one in manifests for entry in metrics_history(directory, one)]
+
+
 def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
     """The runs that hold rows of an input: whose rows they are, the run, and how many of them are alive.
 

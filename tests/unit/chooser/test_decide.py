@@ -86,6 +86,13 @@ def test_a_join_can_be_asked_for_if_it_takes_the_facts(name: str) -> None:
                 decide("join", facts, name)
 
 
+def test_a_window_join_that_was_asked_for_needs_a_window() -> None:
+    with pytest.raises(PlanError, match=r"or say how long rows wait \(within\)\.$"):
+        decide("join", Facts(), "window")
+    with pytest.raises(PlanError, match=r"or leave out what it cannot use\.$"):
+        decide("join", Facts(window=True), "progressive")
+
+
 @pytest.mark.parametrize("wrong", ["windows", 3, "", ["window"]])
 def test_a_join_that_does_not_exist(wrong: object) -> None:
     with pytest.raises(OptionError, match="expected operator 'semi-stream', 'multiway', 'progressive', 'window'"):

@@ -22,7 +22,8 @@ from watersmeet.state.directory import StateDir, seal
 
 MINUTE = 60_000_000
 LEFT, RIGHT = Side("left", 48), Side("right", 40)
-ENDS = "say how long rows wait for each other (within), what the inputs promise (unique, clustered, ordered, ends)"
+WAIT = "say how long rows wait for each other (within), what"
+KINDS = "promises (unique, clustered, ordered, ends)"
 
 
 def story(operator: str, how: str = "inner", inputs: tuple[Side, ...] = (LEFT, RIGHT), **options: Any) -> Story:
@@ -47,8 +48,8 @@ def test_nothing_bounds_two_streams() -> None:
     assert texts(plain)[0] == "grows with the input: about 48 bytes a row, 4.1 GB a day at 1,000 rows/s"
     assert texts(plain, {"right": 10.0})[1] == "grows with the input: about 40 bytes a row, 34.6 MB a day at 10 rows/s"
     assert warnings(plain) == [
-        f"nothing bounds the rows held of left: {ENDS}, or end right (end_input)",
-        f"nothing bounds the rows held of right: {ENDS}, or end left (end_input)",
+        f"nothing bounds the rows held of left: {WAIT} right {KINDS}, or end right (end_input)",
+        f"nothing bounds the rows held of right: {WAIT} left {KINDS}, or end left (end_input)",
     ]
 
 
@@ -60,10 +61,32 @@ def test_a_budget_bounds_memory_alone() -> None:
     assert all(warnings(limited))
 
 
-def test_semi_joins_keep_keys() -> None:
-    left, right = texts(story("symmetric", "left_semi"))
-    assert left.startswith("until they match: what never does grows with the input")
-    assert right.startswith("grows with its distinct keys: about 40 bytes")
+@pytest.mark.parametrize("how", ["left_semi", "left_anti"])
+def test_semi_and_anti_joins_keep_left_rows_until_they_match_and_keys(how: str) -> None:
+    for operator in ("symmetric", "punctuated"):
+        left, right = texts(story(operator, how, constraints=[]))
+        assert left.startswith("they leave when they match; what never does grows with the input: about 48 bytes")
+        assert right.startswith("grows with its distinct keys: about 40 bytes")
+        left_warning, right_warning = warnings(story(operator, how, constraints=[]))
+        assert str(left_warning).startswith("rows of left that match nothing stay: ")
+        assert str(right_warning).startswith("nothing bounds the rows held of right: ")
+    _, right = texts(replace(story("symmetric", how), where="left.a < right.b"))
+    assert right.startswith("grows with its distinct keys and columns of the condition: about 40 bytes")
+    left, right = texts(window(how))
+    assert left.endswith(" rows/s; sooner, when they match")
+    assert right.endswith(" rows/s")
+
+
+def test_an_open_interval_bounds_one_side() -> None:
+    left, right = warnings(window(window=[None, 0]))
+    assert left == (
+        f"nothing bounds the rows held of left: give the interval both ends (within), say what right {KINDS}, or end "
+        "right (end_input)"
+    )
+    assert right is None
+    promised = replace(window(window=[None, 0]), inputs=(LEFT, replace(RIGHT, punctuated=True)))
+    assert warnings(promised) == [None, None]
+    assert texts(promised)[0] == "they leave when right promises to send no more of their key (its punctuations)"
 
 
 def test_a_window_bounds_each_side_by_the_other_clock() -> None:
@@ -145,12 +168,15 @@ def test_a_window_and_promises() -> None:
     )
     left, right = texts(promised)
     assert left.endswith(
-        " rows/s; sooner, when they match, since a key is unique in right and when right promises to send no more of "
-        "their key (its punctuations)"
+        " rows/s; sooner, when they match, since a key is unique in right or when right promises to send no more "
+        "of their key (its punctuations)"
     )
     assert right.endswith("at 1,000 rows/s")
     (when,) = unmatched(promised)
-    assert "for late rows, or when right has promised to send no more of their key, or when right has ended" in when
+    assert (
+        "for late rows, or when the one row of their key has come from right and was no match, or when right has "
+        "promised to send no more of their key, or when right has ended"
+    ) in when
     assert list(choices("window", {"constraints": []})) == [], "rows with promises are always kept by hash"
 
 
@@ -182,6 +208,9 @@ def test_unmatched_rows_come_when_it_is_certain() -> None:
     ]
     unique = story("punctuated", "left", constraints=[{"kind": "one_to_many", "one": "right"}])
     assert list(unmatched(unique)) == ["left: only when right has ended (end_input)"]
+    assert list(unmatched(replace(unique, where="left.a < right.b"))) == [
+        "left: when the one row of their key has come from right and was no match, or when right has ended (end_input)"
+    ]
 
 
 def test_the_whole_text() -> None:
