@@ -14,14 +14,14 @@ from pydantic import Field
 from watersmeet.chooser.decide import PROMISES, Choice, Facts, decide
 from watersmeet.join.join_type import canonical
 from watersmeet.pipeline.families import PunctuationOrigin
-from watersmeet.pipeline.wiring import NULLS_MATCH, WHERE, Keys, PartitionedWiring, Wiring
+from watersmeet.pipeline.wiring import NULLS_MATCH, WHERE, Keys, Wiring
 from watersmeet.spark.join import KINDS, RENAMED
 from watersmeet.window.interval import pair_within
 
 AUTO = "auto"
 
 
-class AutoWiring(PartitionedWiring):
+class AutoWiring(Wiring):
     """See `wm.join`."""
 
     FUNCTION: ClassVar[str] = "join"

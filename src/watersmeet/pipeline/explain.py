@@ -96,7 +96,8 @@ def _explained(loaded: LoadedPipeline, built: Built, session: SparkSession) -> E
     ((story, _),) = stories(built.joined)
     site = Site(built.sources, loaded.state_dir, session, loaded.resolve)
     table = wiring.table(site)
-    partitions = recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
+    # What the next run will have: a number in the file divides the state anew.
+    partitions = wiring.partitions or recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
     story = replace(story.named(wiring.sources()), partitions=partitions, table=table or {})
     return explained(story, StateDir(loaded.state_dir))
 

@@ -23,7 +23,6 @@ from watersmeet.pipeline.wiring import (
     WHERE,
     BinaryWiring,
     Keys,
-    PartitionedWiring,
     Site,
     Wiring,
     key_columns,
@@ -102,7 +101,7 @@ class WindowWiring(PromisedWiring):
             yield "time", source, column
 
 
-class MultiwayWiring(PartitionedWiring):
+class MultiwayWiring(Wiring):
     """See `wm.multiway_join`."""
 
     OPTIONS = MultiwayOptions
@@ -208,7 +207,8 @@ class SemiStreamWiring(Wiring):
         default=None,
         ge=1,
         le=MAX_PARTITIONS,
-        description="Key partitions of the table, if it is prepared here; otherwise it has its own.",
+        description="Key partitions; another number at a restart divides the state anew. By default those of the "
+        "state, else those of the table.",
     )
     idle: Literal["work", "sleep"] = Field(
         default="work", description="While the stream is silent: finish waiting rows (`work`), or let them wait."

@@ -66,6 +66,13 @@ class Wiring(BaseModel):
     FUNCTION: ClassVar[str]  # the public function that builds the join
 
     operator: str = Field(description="Which join.")
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_PARTITIONS,
+        description="Key partitions; another number at a restart divides the state anew. By default those of the "
+        "state, else `spark.sql.shuffle.partitions` if set, else one per core.",
+    )
 
     @classmethod
     def check_type(cls, how: str) -> None:
@@ -123,19 +130,7 @@ class Wiring(BaseModel):
         return [name for name in cls.OPTIONS.offered() if name not in cls.model_fields]
 
 
-class PartitionedWiring(Wiring):
-    """A join whose number of partitions can be chosen."""
-
-    partitions: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_PARTITIONS,
-        description="Key partitions; another number at a restart divides the state anew. By default those of the "
-        "state, else `spark.sql.shuffle.partitions` if set, else one per core.",
-    )
-
-
-class BinaryWiring(PartitionedWiring):
+class BinaryWiring(Wiring):
     """Two streams."""
 
     left: str = Field(description="The source that is the left input.")
