@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import watersmeet as wm
 from watersmeet.errors import WatersmeetError
 from watersmeet.pipeline.config import load
 from watersmeet.pipeline.display import make_display
@@ -264,6 +265,14 @@ def test_a_pipeline_whose_join_is_chosen(
     after = explained(spark, file, "window")
     assert any(line.startswith("impressions: 100 rows came, 0 are held") for line in after)
     assert any(line.startswith("so far, ") and line.endswith("finished") for line in after)
+    state = load(file).state_dir
+    told = [line.strip() for line in str(wm.explain(state)).splitlines()]
+    assert told[0] == "window join of impressions and clicks on ad = click_ad, how='inner', 2 partitions"
+    assert after[after.index("chosen") :] == told[1:], "the same by the state directory"
+    file.write_text(re.sub("  operator: auto .*\n", "  partitions: 3\n", file.read_text()))
+    assert "partitions: 3, by the hash of the key ad = click_ad" in explained(spark, file, "window"), (
+        "auto is the default"
+    )
 
 
 def add_files(folder: Path, source: str, *numbers: int) -> list[Path]:

@@ -91,14 +91,14 @@ def _schema(frame: DataFrame) -> Iterator[str]:
 
 
 def _explained(loaded: LoadedPipeline, built: Built, session: SparkSession) -> Explanation:
-    """What `wm.explain` says of the join, with the names of the sources and of its real state."""
+    """What `wm.explain` says of the join, with its real state."""
     wiring = loaded.pipeline.join.wiring
     ((story, _),) = stories(built.joined)
     site = Site(built.sources, loaded.state_dir, session, loaded.resolve)
     table = wiring.table(site)
     # What the next run will have: a number in the file divides the state anew.
     partitions = wiring.partitions or recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
-    story = replace(story.named(wiring.sources()), partitions=partitions, table=table or {})
+    story = replace(story, partitions=partitions, table=table or {})
     return explained(story, StateDir(loaded.state_dir))
 
 

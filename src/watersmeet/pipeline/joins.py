@@ -39,12 +39,13 @@ class Join:
 
     def build(self, site: Site) -> DataFrame:
         """The joined stream."""
+        names = self.wiring.sources()
         if self.choice is None:
-            with because([Choice("join", self.wiring.operator, "operator was given")]):
+            with because([Choice("join", self.wiring.operator, "operator was given")], names):
                 return self.wiring.build(site, dict(self.given))
         table = self.wiring.table(site)
         inside = list(choices(self.wiring.operator, self.given, table=table, earlier=earlier_options(site.home)))
-        with because([self.choice, *inside]):
+        with because([self.choice, *inside], names):
             return self.wiring.build(site, as_options(inside, self.given))
 
 

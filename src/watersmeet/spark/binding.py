@@ -31,7 +31,7 @@ from watersmeet.plan import InputSpec, JoinPlan, OutputColumn
 from watersmeet.plan.options import Options, check_partitions
 from watersmeet.spark.encoding import check_encodable, decoded, encoded_type
 from watersmeet.spark.event_time import EventTimes, marked, settled
-from watersmeet.spark.explaining import function_name, joins_in, reasons, tell
+from watersmeet.spark.explaining import function_name, joins_in, reasons, shown_names, tell
 from watersmeet.spark.failure import raised
 from watersmeet.spark.hot_routing import partition_of_row, with_targets
 from watersmeet.spark.markers import marker_stream
@@ -172,6 +172,7 @@ class Binding:
                 source.name,
                 row_bytes(source.fields[i] for i in (*source.keys, *source.row_payload)),
                 source.name in said,
+                shown_names().get(source.name, ""),
             )
             for source in rows
         ]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -32,21 +33,28 @@ _NAME = re.compile(r"\bwatersmeet_([0-9a-f]{32})\b")
 
 _STORIES: dict[str, tuple[Story, str]] = {}  # by the id of a join: its story and its state directory
 _CHOICES: ContextVar[tuple[Choice, ...]] = ContextVar("choices", default=())
+_NAMES: ContextVar[Mapping[str, str]] = ContextVar("names", default=MappingProxyType({}))
 
 
 @contextmanager
-def because(choices: Sequence[Choice]) -> Iterator[None]:
-    """The joins that are built inside were chosen for these reasons."""
-    token = _CHOICES.set(tuple(choices))
+def because(choices: Sequence[Choice], names: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """The joins that are built inside were chosen for these reasons; `names` are those to show for their inputs."""
+    chosen, named = _CHOICES.set(tuple(choices)), _NAMES.set(names)
     try:
         yield
     finally:
-        _CHOICES.reset(token)
+        _CHOICES.reset(chosen)
+        _NAMES.reset(named)
 
 
 def reasons() -> tuple[Choice, ...]:
     """Why the join that is being built was chosen; nothing if its function was called."""
     return _CHOICES.get()
+
+
+def shown_names() -> Mapping[str, str]:
+    """The names to show for inputs of the join that is being built, where they have others."""
+    return _NAMES.get()
 
 
 def function_name(join: str) -> str:
@@ -156,7 +164,8 @@ def _state_dir(place: str | os.PathLike[str] | None, option: str) -> StateDir | 
 
 
 def _checked_rates(rates: Any, story: Story) -> dict[str, float]:
-    names = [side.name for side in story.inputs]
+    names = {one: side.name for side in story.inputs for one in (side.name, side.label)}
+    labels = [side.label for side in story.inputs]
     good = isinstance(rates, Mapping | None) and all(
         name in names and isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < float("inf")
         for name, rate in (rates or {}).items()
@@ -164,9 +173,9 @@ def _checked_rates(rates: Any, story: Story) -> dict[str, float]:
     if not good:
         raise OptionError(
             WHO,
-            expected=f"rates = rows per second by input ({', '.join(names)})",
+            expected=f"rates = rows per second by input ({', '.join(labels)})",
             found=repr(rates),
-            hint=f"Write for example rates={{{names[0]!r}: 1000}}.",
+            hint=f"Write for example rates={{{labels[0]!r}: 1000}}.",
             option="rates",
         )
-    return {name: float(rate) for name, rate in (rates or {}).items()}
+    return {names[name]: float(rate) for name, rate in (rates or {}).items()}
