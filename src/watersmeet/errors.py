@@ -1,4 +1,4 @@
-"""Every error Watersmeet raises.
+"""Every error Watersmeet raises, and how it warns.
 
     WatersmeetError
       PlanError                the join cannot be built (raised before Spark starts)
@@ -34,6 +34,8 @@ From a Spark task only text comes back. A task therefore sends an error as a lin
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -209,3 +211,11 @@ def extra(name: str, who: str) -> Iterator[None]:
             found=f"no module {error.name}",
             hint=f"Install them: pip install 'watersmeet[{name}]'.",
         ) from error
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the user's program: the newest one outside of this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)

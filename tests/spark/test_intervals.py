@@ -78,11 +78,18 @@ def test_an_open_interval_warns_and_has_no_watermark(spark: SparkSession, tmp_pa
     with pytest.warns(UserWarning, match="nothing bounds the state of input 'left'.*'right' has ended"):
         joined = streams.joined(window=wm.between("0 s", None))
     assert not any(DELAY in field.metadata for field in joined.schema)
-    with pytest.warns(UserWarning, match="nothing bounds the state of input 'right'"):
-        streams.joined(window=wm.between(None, "0 s"), state_dir=tmp_path / "other")
+    past = wm.between(None, "0 s")
+    with pytest.warns(UserWarning, match="nothing bounds the state of input 'right'") as caught:
+        streams.joined(window=past, state_dir=tmp_path / "other")
+    inputs, options = (streams.left.stream, streams.right.stream), {"within": past, "time": ("at", "seen")}
+    with pytest.warns(UserWarning, match="nothing bounds the state of input 'right'") as by_the_door:
+        wm.join(*inputs, on="k", state_dir=tmp_path / "door", **options)
+    assert [one.filename for one in (*caught, *by_the_door)] == [__file__] * 2, "where the program calls"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         streams.joined(window=wm.between("1 s", "2 s"), state_dir=tmp_path / "closed")
+        for number, promise in enumerate([wm.Ordered("right"), wm.Clustered("right")]):
+            streams.joined(window=wm.between("0 s", None), constraints=[promise], state_dir=tmp_path / f"said-{number}")
 
 
 def test_the_delay_is_that_of_the_oldest_partner(spark: SparkSession, tmp_path: Path) -> None:

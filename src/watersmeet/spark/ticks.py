@@ -6,11 +6,11 @@ is always one in this place.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.errors import warn
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.server_sources import server_ticks
 from watersmeet.spark.session import AVAILABLE_NOW_WRAPPER
@@ -62,9 +62,8 @@ def _ticks(session: SparkSession) -> DataFrame:
 
 def _warn_of_one_batch(who: str, session: SparkSession) -> None:
     if session.conf.get(AVAILABLE_NOW_WRAPPER, "false") != "true":
-        warnings.warn(
+        warn(
             f"{who} uses a clock of its own, a source for which Spark reads everything in one single micro-batch under "
             f'trigger(availableNow=True), whatever maxFilesPerTrigger says: set {AVAILABLE_NOW_WRAPPER} to "true" in '
-            "the session (watersmeet.local_session does) before the query starts",
-            stacklevel=5,
+            "the session (watersmeet.local_session does) before the query starts"
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -14,13 +13,13 @@ from pyspark.sql import types as T
 
 from watersmeet.calibration.window import window_costs
 from watersmeet.combined.options import PromisedWindowOptions
-from watersmeet.errors import ColumnError, OptionError
+from watersmeet.errors import ColumnError, OptionError, warn
 from watersmeet.join.clock import Late
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
 from watersmeet.join.victims import Policy
 from watersmeet.plan.options import Duration, HotKeys, Options, checked_path, known_names
-from watersmeet.punctuated.promises.constraints import Constraint
+from watersmeet.punctuated.promises.constraints import Clustered, Constraint, Ordered
 from watersmeet.spark.binding import Binding, binary_sources, internal_name
 from watersmeet.spark.conditions import condition_columns, condition_of, where_of
 from watersmeet.spark.event_time import EventTime, EventTimes, has_watermarks
@@ -177,12 +176,13 @@ def window_join(
             hint="A row that was dropped might have been the match of another: absence could not be proved.",
             option="on_overload",
         )
-    _warn_of_open_end(options)
     times = _time_positions(sources, options.time)
     key_types = common_key_types(WHO, sources)
     constrained = options.constraints if isinstance(options, PromisedWindowOptions) else ()
     facts = KeyFacts(WHO, constrained, key_types)
     all_sources = facts.with_punctuations(sources, punctuations)
+    tracked = {one.input for one in constrained if isinstance(one, Clustered | Ordered)}
+    _warn_of_open_end(options, {*(punctuations or ()), *tracked})
     condition = where_of(WHO, where, all_sources)
     needed = [*times[1:], *facts.sequences(sources[1]), *condition_columns(condition)]
     sources = all_sources[:2] = typed_sources(all_sources[:2], kind, needed)
@@ -215,13 +215,13 @@ def window_join(
     ).frame()
 
 
-def _warn_of_open_end(options: WindowOptions) -> None:
+def _warn_of_open_end(options: WindowOptions, promising: Set[str]) -> None:
+    """Warn of rows that wait for an input that is not among those which promise to send no more of a key."""
     for side, other, wait in zip(("left", "right"), ("right", "left"), options.window, strict=True):
-        if wait is None:
-            warnings.warn(
+        if wait is None and other not in promising:
+            warn(
                 f"{WHO}: nothing bounds the state of input {side!r}: its rows wait for ever, because the interval is "
-                f"open. They leave when input {other!r} has ended; memory=... keeps what is held on disk.",
-                stacklevel=4,
+                f"open. They leave when input {other!r} has ended; memory=... keeps what is held on disk."
             )
 
 
