@@ -82,16 +82,20 @@ def _newest(directory: StateDir, manifest: Manifest) -> Mapping[str, float]:
 
 
 def _rates(times: Mapping[int, int], came: Mapping[int, Counter[str]]) -> dict[str, float]:
-    """What came after the first batch over the time since."""
+    """What came after the first batch over the time since; nothing if nothing came.
+
+    >>> _rates({0: 0, 1: 2_000_000}, {0: Counter(left=9), 1: Counter(left=6, right=0)})
+    {'left': 3.0, 'right': 0.0}
+    >>> _rates({0: 0, 1: 2_000_000}, {0: Counter(left=9), 1: Counter(left=0)})
+    {}
+    """
     first = min(times)
     seconds = (max(times.values()) - times[first]) / 1e6
-    if seconds <= 0:
-        return {}
     later: Counter[str] = Counter()
     for batch, rows in came.items():
         if batch != first:
             later.update(rows)
-    return {name: rows / seconds for name, rows in later.items()}
+    return {name: rows / seconds for name, rows in later.items()} if seconds > 0 and later.total() else {}
 
 
 def _density(manifests: list[Manifest]) -> dict[str, float]:
