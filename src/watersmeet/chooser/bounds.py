@@ -96,9 +96,19 @@ def _multiway(story: Story, side: Side, rate: float | None) -> Bound:
 
 
 def _for_a_while(story: Story, side: Side, rate: float | None, length: int, lateness: int, until: str) -> Bound:
-    amount, rows = spans(max(length, 0) + lateness, side, rate)  # with a negative length it need not wait
+    amount, rows = spans(max(length + lateness, 0), side, rate)  # with a negative length it need not wait
+    return Bound(side.label, _budgeted(story, f"{until} {past(length, lateness)}: {amount}"), rows)
+
+
+def past(length: int, lateness: int) -> str:
+    """How far another input's time must be for a row to have no future.
+
+    >>> past(30_000_000, 0), past(-30_000_000, 10_000_000)
+    ('30 s past theirs', '30 s before theirs, and 10 s for late rows')
+    """
+    where = "past" if length >= 0 else "before"
     late = f", and {format_duration(lateness)} for late rows" if lateness else ""
-    return Bound(side.label, _budgeted(story, f"{until} {format_duration(length)} past theirs{late}: {amount}"), rows)
+    return f"{format_duration(abs(length))} {where} theirs{late}"
 
 
 def exits(story: Story, side: Side) -> list[str]:

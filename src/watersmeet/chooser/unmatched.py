@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.chooser.bounds import promises
+from watersmeet.chooser.bounds import past, promises
 from watersmeet.chooser.story import Side, Story
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.plan.quantities import format_duration
@@ -34,9 +34,7 @@ def _when(story: Story, side: Side) -> str:
         length = story.options["window"][place]
         if length is None:  # the interval is open: no time is too late
             return ", or ".join([*_promise(story, other), ended])
-        wait = format_duration(int(length))
         lateness = story.options["lateness"] if story.options.get("time") else 0
-        late = f", and {format_duration(lateness)} for late rows" if lateness else ""
         timeout = story.options.get("idle_timeout")
         if not story.options.get("time"):
             silence = ""
@@ -44,7 +42,7 @@ def _when(story: Story, side: Side) -> str:
             silence = f"; while {other.label} is silent its time stands still (idle_timeout would let it go on)"
         else:
             silence = f"; once {other.label} is silent for {format_duration(timeout)}, its time follows {side.label}'s"
-        passed = f"when the time of {other.label} is {wait} past theirs{late}"
+        passed = f"when the time of {other.label} is {past(int(length), lateness)}"
         return ", or ".join([passed, *_promise(story, other), ended]) + silence
     if promise := _promise(story, other):
         return ", or ".join([*promise, ended])
@@ -56,9 +54,7 @@ def _when_absent(story: Story) -> str:
     window = story.options.get("window")
     if window is None:
         return "only when that input has ended (end_input)"
-    lateness = story.options["lateness"]
-    late = f", and {format_duration(lateness)} for late rows" if lateness else ""
-    return f"when its time is {format_duration(int(window))} past theirs{late}, or when it has ended (end_input)"
+    return f"when its time is {past(int(window), story.options['lateness'])}, or when it has ended (end_input)"
 
 
 def _promise(story: Story, side: Side) -> list[str]:

@@ -101,6 +101,16 @@ def test_a_window_bounds_each_side_by_the_other_clock() -> None:
     assert arrival == "until the time of right is 30 min past theirs: about 3,600 rows, 172.8 kB, at 2 rows/s"
 
 
+def test_an_interval_after_zero_lets_right_rows_wait_for_nothing() -> None:
+    later = window("full", window=[10 * MINUTE, -5 * MINUTE])
+    _, right = texts(later)
+    assert right == (
+        "until the time of left is 5 min before theirs, and 10 s for late rows: about 0 rows, 0 bytes, at 1,000 rows/s"
+    )
+    _, when = unmatched(later)
+    assert when.startswith("right: when the time of left is 5 min before theirs, and 10 s for late rows, or when")
+
+
 def test_many_streams() -> None:
     three = (Side("a", 48), Side("b", 48), Side("c", 48))
     assert warnings(story("mjoin", inputs=three))[2] == (
