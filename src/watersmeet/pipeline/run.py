@@ -188,6 +188,8 @@ class Run:
         failure = query.exception()
         if failure is not None and not self.stop.is_set():
             raise self._failure(failure) from cause_of(failure)
+        if failure is None:
+            query.awaitTermination()  # a query that is not active any more keeps its name until it has ended
         self._lags.forget()
         self._take(query.recentProgress)
         return False
