@@ -6,6 +6,7 @@ would have it.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +71,17 @@ def test_what_only_the_client_sees_is_refused(far: SparkSession, own: Path, tmp_
             build(place)
         assert str(refused.value) == f"{name}, directory {place}{SAID}"
         assert not [path for path in place.rglob("*") if path.is_file()]
+
+    # What was made where both see it, and then moved.
+    for name in ("state", "master"):
+        shutil.copytree(tmp_path / name, own / name)
+    uses = {
+        ("semi_stream_join", "master"): lambda place: wm.semi_stream_join(left, place, "k", state_dir=tmp_path / "s"),
+        ("refresh_master", "master"): lambda place: wm.refresh_master(table, place),
+        ("read_rows", "state"): lambda place: wm.read_rows(far, place),
+    }
+    for (name, folder), use in uses.items():
+        with pytest.raises(StateDirError) as refused:
+            use(own / folder)
+        assert str(refused.value) == f"{name}, directory {own / folder}{SAID}"
+        assert not list((own / folder).glob("seen-by-*"))

@@ -17,6 +17,8 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
+# What `pyspark-client` lacks of PySpark.
+WITHOUT_JAVA = WITHOUT.replace('name.partition(".")[0] in (', 'name in ("py4j", "pyspark.core", ')
 A_JOIN = """
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join
@@ -97,6 +99,20 @@ def test_the_page_names_its_extra_and_the_saved_page_needs_none(state: Path, tmp
     saved = without_extras("report", str(state), "-o", str(tmp_path / "report.html"))
     assert (saved.returncode, saved.stderr) == (0, "")
     assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_a_client_without_java_is_told_to_use_a_server(tmp_path: Path) -> None:
+    file = init("progressive", tmp_path, parts=1, rows=10)
+    program = run(f"{WITHOUT_JAVA}\nimport watersmeet as wm\nwm.local_session()")
+    assert program.stderr.endswith(
+        "WatersmeetError: local_session: expected PySpark with its Java part, to start a Spark session here, found "
+        "pyspark-client, which only reaches servers of Spark Connect. Install pyspark, or use "
+        "SparkSession.builder.remote(...).\n"
+    )
+    refused = run(f"{WITHOUT_JAVA}\nfrom watersmeet.cli import app\napp(['run', {str(file)!r}])")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("pipeline progressive: expected PySpark with its Java part, ")
+    assert refused.stderr.endswith("Install pyspark, or give --remote sc://host.\n")
 
 
 def test_remote_names_its_extra(tmp_path: Path) -> None:

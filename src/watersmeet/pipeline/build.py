@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +20,7 @@ from watersmeet.pipeline.models import Columns, SinkConfig, SourceConfig
 from watersmeet.pipeline.names import InputNames
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 from watersmeet.pipeline.wiring import Site
+from watersmeet.spark.java import Py4JJavaError
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.schema import find_column
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import pyspark
-from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from watersmeet.pipeline.connectors import CONNECTORS, coordinates, misfit
 from watersmeet.pipeline.jars import connector_settings, listed
 from watersmeet.pipeline.problems import PipelineError, Problem
 from watersmeet.pipeline.remote import connect
+from watersmeet.spark.java import check_java, java_runs
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.session import JOIN_SETTINGS, local_session
 
@@ -58,10 +58,11 @@ def start_session(
         return connect(loaded, remote, {**JOIN_SETTINGS, **defaults}, conf or {})
     if problems := package_problems(loaded):
         raise PipelineError(problems)
+    check_java(f"pipeline {pipeline.name}", "give --remote sc://host")
     settings = {**defaults, **pipeline.conf, **(conf or {})}
     settings = _with_packages(pipeline.packages, settings)
     chosen = master or pipeline.master or settings.pop("spark.master", None)
-    loud = verbose or under_spark_submit() or SparkContext._gateway is not None
+    loud = verbose or under_spark_submit() or java_runs()
     try:
         with nullcontext() if loud else _quiet_start():
             session = _session(pipeline.name, chosen, settings)

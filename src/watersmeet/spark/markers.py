@@ -13,12 +13,12 @@ import threading
 import time
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.control import CONTROL_SCHEMA, SENT, marker_name
+from watersmeet.spark.java import Py4JError
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.server_sources import server_markers
 from watersmeet.spark.shared import spark_path

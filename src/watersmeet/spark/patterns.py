@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -22,6 +21,7 @@ from pyspark.sql import functions as F
 from watersmeet.errors import OptionError, PunctuationError
 from watersmeet.plan.options import check_choice
 from watersmeet.spark.failure import raised
+from watersmeet.spark.java import Py4JError
 from watersmeet.spark.promises import FIELDS
 
 Closed = Literal["both", "left", "right", "neither"]

@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from py4j.clientserver import ClientServer
-from py4j.protocol import Py4JError
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, SparkSession
 
+from watersmeet.spark.java import Py4JError
 from watersmeet.spark.plans import is_classic
 
 BATCH = "streaming.sql.batchId"
@@ -52,7 +50,11 @@ def planned(session: SparkSession, value: OfBatch) -> Column | None:
     Connect's clients have no JVM. Where Python's threads are not those of the JVM (`PYSPARK_PIN_THREAD=false`) nobody
     knows for which micro-batch he is asked.
     """
-    if not is_classic(session) or not isinstance(session.sparkContext._gateway, ClientServer):
+    if not is_classic(session):
+        return None
+    from py4j.clientserver import ClientServer  # which a client without Java does not have
+
+    if not isinstance(session.sparkContext._gateway, ClientServer):
         return None
     called = _Called(session, value)
     try:
@@ -65,6 +67,8 @@ def planned(session: SparkSession, value: OfBatch) -> Column | None:
 
 
 def _column(session: SparkSession, called: _Called) -> Column:
+    from pyspark.java_gateway import ensure_callback_server_started
+
     java: Any = session._jvm
     ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
     function = java.java.util.function.Function

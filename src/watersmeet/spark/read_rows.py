@@ -33,9 +33,10 @@ from watersmeet.spark.encoding import decoded, encoded_type
 from watersmeet.spark.failure import reported
 from watersmeet.spark.inspect import opened_state
 from watersmeet.spark.schema import arrow_type, quoted
+from watersmeet.spark.shared import check_seen
 from watersmeet.spark.storage import find_storage
 from watersmeet.spark.task import OUTPUT_ROWS, BatchFunction
-from watersmeet.state.description import Description, recorded_inputs
+from watersmeet.state.description import INPUTS_FILE, Description, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, packed_access, remember_packed
 
@@ -77,6 +78,7 @@ def read_rows(
     who = "read_rows"
     directory = opened_state(spark, state_dir, who)
     description = present(directory)
+    check_seen(who, spark, directory, INPUTS_FILE, "state_dir")
     name = description.check_input(who, input)
     if version is not None and (type(version) is not int or version < 0):
         raise OptionError(

@@ -31,6 +31,7 @@ from watersmeet.spark.schema import (
     key_pairs,
     null_safe_keys,
 )
+from watersmeet.spark.shared import check_shared
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_partitions
@@ -136,6 +137,7 @@ def semi_stream_join(
         idle_chunks=idle_chunks,
     )
     _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
+    check_shared(WHO, stream.sparkSession, table.directory, "master")
 
     payload = [i for i in range(len(stream.columns)) if i not in keys]
     left = Source(STREAM, stream, keys, payload)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.plan.options import MAX_PARTITIONS, Options, check_partitions, known_names
+from watersmeet.spark.java import check_java
 from watersmeet.spark.plans import is_classic
 
 AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
@@ -79,6 +80,7 @@ def local_session(
     >>> spark = wm.local_session(cores=2)  # doctest: +SKIP
     """
     _SessionOptions.checked("local_session", app_name=app_name, cores=cores, partitions=partitions, config=config)
+    check_java("local_session", "use SparkSession.builder.remote(...)")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     java_home = Path(sys.prefix, "java_home")  # left by the project's own set-up

@@ -31,6 +31,16 @@ def check_shared(who: str, session: SparkSession, directory: StateDir, option: s
     name = f"seen-by-{uuid.uuid4().hex}"
     directory.publish(name, b"")
     try:
+        check_seen(who, session, directory, name, option)
+    finally:
+        directory.delete(name)
+
+
+def check_seen(who: str, session: SparkSession, directory: StateDir, name: str, option: str) -> None:
+    """The same for a file that is there: nothing is written."""
+    if is_classic(session) or not directory.is_local:
+        return
+    try:
         _ = session.read.text(spark_path(directory, name)).schema
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
@@ -43,5 +53,3 @@ def check_shared(who: str, session: SparkSession, directory: StateDir, option: s
             "system that both have, under the same path.",
             option=option,
         ) from None
-    finally:
-        directory.delete(name)
