@@ -22,6 +22,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.state.description import Description, record_inputs, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.store import PartitionStore
+from watersmeet.state.stored_run import StoredRun
 from watersmeet.testing import Arrival, batch_of, make_plan, random_script
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.cases import Case
@@ -280,6 +281,29 @@ def test_a_version_that_is_collected_while_it_is_opened(tmp_path: Path, monkeypa
     upcoming.extend(range(10, 30))
     with pytest.raises(MissingVersionError, match="expected version 9, found versions 27 to 29"):
         open_rows(directory, description, 0, "left", version=9)
+
+
+def test_a_key_takes_the_pages_of_its_bucket_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ProgressiveOptions(memory_rows=40, page_rows=8)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    directory = begin(plan, tmp_path)
+    for number in range(4):
+        run(plan, directory, number, Arrival({"left": [(key, number, "x") for key in range(200)]}))
+    read: list[tuple[str, int]] = []
+    page = StoredRun.page
+
+    def noted(self: StoredRun, index: int) -> pa.Table:
+        read.append((self.name, index))
+        return page(self, index)
+
+    monkeypatch.setattr(StoredRun, "page", noted)
+    everything, every_page = rows_of(directory, "left"), len(read)
+    assert everything.total() == 800
+    assert every_page >= 80
+    for key in range(0, 200, 7):
+        read.clear()
+        assert rows_of(directory, "left", [key]) == Counter({row: n for row, n in everything.items() if row[0] == key})
+        assert len(set(read)) == len(read) <= every_page * 2 / options.buckets  # buckets are not of one size
 
 
 def test_a_damaged_file_is_our_error(tmp_path: Path) -> None:
