@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import watersmeet.engine.guests
 import watersmeet.engine.spreading
 from tests.conformance.cases import CASES
+from tests.conformance.cases.semistream import with_table_of
 from tests.conformance.sampling import SOAK, examples, hard_types
 from tests.conformance.test_divisions import script_of
 from tests.faults.memory_dir import MemoryDir
@@ -44,10 +45,20 @@ def spreads(case: Case) -> bool:
     return bool(operator_class(case.operator).splits(case.plan())) and case.account is None
 
 
-ALL = [case for case in CASES if spreads(case)]
+def _policy(case: Case) -> object:
+    """Policies of a semi-stream join read the table in different ways."""
+    return case.options["policy"] if case.operator == "semi_stream" else None
+
+
+def apart(case: Case) -> Case:
+    """A join with a table: parts of the table belong to one partition of the join, so that others must ask for them."""
+    return with_table_of(case, PARTITIONS * (1 + len(case.name) % 2)) if case.operator == "semi_stream" else case
+
+
+ALL = [apart(case) for case in CASES if spreads(case)]
 # Of each operator every join type gets random scripts, and one case the other checks.
-DECIDED = ALL if SOAK else list({(case.operator, case.how): case for case in ALL}.values())
-ONCE = ALL if SOAK else list({case.operator: case for case in ALL}.values())
+DECIDED = ALL if SOAK else list({(case.operator, case.how, _policy(case)): case for case in ALL}.values())
+ONCE = ALL if SOAK else list({(case.operator, _policy(case)): case for case in ALL}.values())
 # Joins that emit rows of a copied input by themselves.
 SHARED = [case for case in DECIDED if operator_class(case.operator).witnessed(case.plan())]
 
@@ -105,6 +116,25 @@ def test_holders_that_need_no_copies_are_let_go() -> None:
     with deciding(3) as whim:
         list(run_spread(plan_of(case), script_of(case, 3, batch_rows=20, batches=40, keys=4), MemoryDir({})))
     assert whim.retired > 10
+
+
+@pytest.mark.parametrize("policy", ["aligned", "ssbj"])
+def test_keys_beside_a_table_are_forgotten_when_nothing_waits_for_them(policy: str) -> None:
+    """A key is kept as long as the cache has it: what it says must come true in the next version of the table."""
+    case = next(case for case in ALL if case.name == f"semi_stream-{policy}-inner, refresh")
+    script, directory = script_of(case, 3, batch_rows=20, batches=30, keys=8), MemoryDir({})
+    known: set[tuple[int, str]] = set()
+    forgotten = 0
+    answer: Counter[Row] = Counter()
+    with deciding(3):
+        for number, found in enumerate(run_spread(plan_of(case), script, directory)):
+            answer += found
+            manifests = [PartitionStore(directory, partition).manifest(number) for partition in range(PARTITIONS)]
+            now = {(one.partition, key) for one in manifests for key in one.hot["guests"]}
+            forgotten += len(known - now)
+            known = now
+    assert forgotten > 3
+    assert answer == case.expected(script)
 
 
 @pytest.mark.parametrize("case", SHARED, ids=str)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.cases import CASES
 from tests.conformance.test_divisions import script_of
-from tests.conformance.test_spreading import deciding, plan_of, spreads
+from tests.conformance.test_spreading import ALL, deciding, plan_of
 from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
 from watersmeet.engine.guests import hot_table
 from watersmeet.engine.registry import OPERATORS
@@ -21,7 +20,7 @@ from watersmeet.testing.arrivals import Row, batch_of
 from watersmeet.testing.harness import rows_of
 from watersmeet.testing.spreading import routed
 
-SPREAD = {name: [case for case in CASES if case.operator == name and spreads(case)] for name in OPERATORS}
+SPREAD = {name: [case for case in ALL if case.operator == name] for name in OPERATORS}
 
 
 @pytest.mark.parametrize("operator", sorted(name for name, cases in SPREAD.items() if cases))

@@ -138,3 +138,39 @@ def test_what_cannot_be_spread_is_refused(spark: SparkSession, tmp_path: Path) -
         joined(left, right, tmp_path / "state", "inner", hot_keys="off")
     with pytest.raises(StateMismatchError, match=r'found hot_keys="auto".*keep their number of partitions'):
         rescale(StateDir(tmp_path / "state"), 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "policy", "layout"),
+    [("left", "aligned", "hash"), ("left_anti", "ssbj", "arrival")],
+)
+def test_a_hot_key_of_a_stream_beside_a_table(
+    spark: SparkSession, tmp_path: Path, how: str, policy: str, layout: str
+) -> None:
+    """Each partition that gets rows of the key finds the table's rows of it, in every version."""
+    stream = Feed(spark, tmp_path / "stream", "k long, a string")
+    table = spark.range(0, 2000, 2).selectExpr("id AS k", "concat('b', id) AS b")
+    table = table.union(spark.sql(f"SELECT {HOT}L, 'one'")).union(spark.sql(f"SELECT {HOT}L, 'two'"))
+    path, state = tmp_path / "master", tmp_path / "state"
+    wm.prepare_master(table, "k", path, partitions=PARTITIONS, chunk_rows=50, layout=layout)
+    for part in range(3):  # two restarts, and a new version of the table in between
+        for number in range(2):
+            keys = [(HOT if i % 2 else 9) if i % 10 < 6 else i for i in range(2000)]
+            stream.send(*({"k": k, "a": f"{part}-{number}-{i}"} for i, k in enumerate(keys)))
+        joined = wm.join(
+            stream.stream, wm.master(path), on="k", how=how, state_dir=state, hot_keys="auto", policy=policy,
+            max_delay=2,
+        )  # fmt: skip
+        run(joined, tmp_path)
+        wm.refresh_master(table, path, chunk_rows=70 + part)
+    hot = kept_table(state, 5).keys.values()
+    assert {key.text for key in hot if key.is_spread} == {str(HOT), "9"}
+    last = wm.read_metrics(spark, state).where("batch = 5").selectExpr("rows_in['stream']").collect()
+    assert max(row[0] for row in last) < 1.5 * 2000 / PARTITIONS
+    assert "those of the table read where they are" in str(wm.explain(joined))
+    wm.end_input(state, "stream")
+    run(joined, tmp_path)
+    answer = stream.batch.join(table, "k", how)
+    assert rows(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == rows(answer)
+    with pytest.raises(StateMismatchError, match="hot_keys was 'auto'"):
+        wm.semi_stream_join(stream.stream, path, on="k", how=how, state_dir=state, policy=policy, max_delay=2)

@@ -76,9 +76,14 @@ class Explanation:
             return
         labels = {side.name: side.label for side in self.story.inputs}
         either = " or ".join(labels[name] for name in splits)
+        others = (
+            "those of the table read where they are"
+            if self.story.table
+            else (f"those of the other input{'s' if len(labels) > 2 else ''} copied")
+        )
         yield (
             f"spread over partitions when they make more than {100 * ENTER:.0f} % of a partition's mean work: rows of "
-            f"{either} are divided, those of the other input{'s' if len(labels) > 2 else ''} copied"
+            f"{either} are divided, {others}"
         )
         found = self.observed.hot.keys.values() if self.observed is not None else ()
         for key in sorted(found, key=lambda one: (-one.share, one.text)):

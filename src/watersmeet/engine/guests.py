@@ -92,6 +92,11 @@ class Guests:
         self._check_witnesses(batch)
         return batch
 
+    @property
+    def keys(self) -> Hashes:
+        """Keys of other partitions that are here, by hash."""
+        return np.array(sorted(map(int, self.split)), np.uint64)
+
     def _with_rows_of(self, new: Sequence[int], batch: Batch) -> Batch:
         table = hot_table(self.plan, self.directory, batch.number)
         copies: dict[str, list[pa.Table]] = {}
@@ -137,6 +142,8 @@ class Guests:
 
     def _rows_of(self, home: int, version: int, keys: Sequence[HotKey]) -> Iterator[tuple[str, pa.Table]]:
         """The rows that a version of another partition holds of some keys, of the inputs that are not split."""
+        if len(self.plan.inputs) == 1:
+            return
         store = PartitionStore(self.directory, home)
         space = MemorySpace()
         space.partition = home
@@ -168,17 +175,21 @@ class Guests:
     def _forget(self, operator: Operator) -> frozenset[int]:
         """Forget keys of which no row is left: if they come again, they come for the first time. Returns those of which
         no row of the split input is left."""
-        wanted = np.array(sorted(map(int, self.split)), np.uint64)
+        self._drop(operator.done_with(self.keys))
+        wanted = self.keys
         if not len(wanted) or not all(isinstance(store.rule, Horizon) for store in operator.row_stores()):
             return frozenset()  # rows leave with the end of an input only
         held = {store.input: _held(store, wanted) for store in operator.row_stores()}
         rows = np.sum(list(held.values()), axis=0)
-        for number in wanted[rows == 0].tolist():
-            del self.split[str(number)]
-            self.witnesses.pop(str(number), None)
+        self._drop(wanted[rows == 0])
         return frozenset(
             number for at, number in enumerate(wanted.tolist()) if rows[at] and not held[self.split[str(number)]][at]
         )
+
+    def _drop(self, gone: Hashes) -> None:
+        for number in gone.tolist():
+            del self.split[str(number)]
+            self.witnesses.pop(str(number), None)
 
     def _report(self, table: HotTable, metrics: Metrics) -> None:
         """What is new in the table of a batch."""

@@ -24,6 +24,8 @@ from watersmeet.join.operator import Batch, Operator
 DECAY = 0.5  # what a batch weighs in the next one
 KEEP = 32  # keys
 RARE = 64  # a key with less than one in so many rows of an input is of no interest
+BITS = 12  # of a hash, by which rows are sieved
+BINS = 1 << BITS
 
 Counts = npt.NDArray[np.int64]
 
@@ -71,14 +73,14 @@ class Heat:
 
     def after(self, batch: Batch, operator: Operator) -> Heat:
         """The heat after a batch, whose copies are still apart from its rows."""
-        came = {name: _sorted(table) for name, table in batch.rows.items()}
-        copied = {name: _sorted(table) for name, table in batch.copies.items()}
-        numbers = sorted({*self.keys, *(one for hashes in came.values() for one in _frequent(hashes))})
+        came = {name: Sieve(table) for name, table in batch.rows.items()}
+        copied = {name: Sieve(table) for name, table in batch.copies.items()}
+        numbers = sorted({*self.keys, *(one for rows in came.values() for one in rows.frequent())})
         wanted = np.array(numbers, np.uint64)
-        fresh = {name: _counts(hashes, wanted) for name, hashes in came.items()}
-        copies = {name: _counts(hashes, wanted) for name, hashes in copied.items()}
+        fresh = {name: rows.counts(wanted) for name, rows in came.items()}
+        copies = {name: rows.counts(wanted) for name, rows in copied.items()}
         results = self._results(operator, wanted, fresh, copies)
-        rows = sum(len(hashes) for hashes in (*came.values(), *copied.values()))
+        rows = sum(one.rows for one in (*came.values(), *copied.values()))
         heat = Heat(round(self.load * DECAY + rows + operator.metrics.rows_out, 3))
         heat.held = sum(store.held for store in operator.row_stores() if store.input)
         for at, number in enumerate(numbers):
@@ -106,15 +108,18 @@ class Heat:
         names = [spec.name for spec in operator.plan.inputs]
         nothing = np.zeros(len(wanted), np.int64)
         held = {name: np.zeros(len(wanted), np.int64) for name in names}
-        for store in operator.row_stores():
-            if store.input in held:
-                for part in store.parts():
-                    if part.run.order == "hash":  # others are few, and sorted when they are probed often
-                        held[store.input] += _counts(part.hashes, wanted)
+        for store in (one for one in operator.row_stores() if one.input):
+            rows = held.setdefault(store.input, np.zeros(len(wanted), np.int64))
+            for part in store.parts():
+                if part.run.order == "hash":  # others are few, and sorted when they are probed often
+                    rows += _counts(part.hashes, wanted)
+        for name in held.keys() - set(names):  # a table, of which some rows are cached
+            held[name] = np.maximum(held[name], 1)
         found = {}
         for name in names:
             new = fresh.get(name, nothing) + copies.get(name, nothing)
-            found[name] = new * prod((held[other].astype(np.float64) for other in names if other != name), start=1.0)
+            others = (rows.astype(np.float64) for other, rows in held.items() if other != name)
+            found[name] = new * prod(others, start=1.0)
         total = float(sum(amounts.sum() for amounts in found.values()))
         scale = min(1.0, operator.metrics.rows_out / total) if total else 1.0
         return {name: np.asarray(amounts * scale, np.float64) for name, amounts in found.items()}
@@ -157,27 +162,45 @@ def fingerprints(keys: pa.Table) -> Hashes:
     return hash_keys(keys.select(key_names(keys.schema)).columns)
 
 
-def _sorted(table: pa.Table) -> Hashes:
-    """The hashes of a table, without those of rows that have a null in their key."""
-    for name in key_names(table.schema):
-        if table.column(name).null_count:
-            table = table.filter(table.column(name).is_valid())
-    hashes = hashes_of(table)
-    return hashes if bool(np.all(hashes[1:] >= hashes[:-1])) else np.sort(hashes)
+class Sieve:
+    """The hashes of a table in the order of its rows, of which a few keys are looked for: by the first bits of a hash
+    most rows are out of the question, and need not be sorted. Rows that have a null in their key are left out."""
+
+    def __init__(self, table: pa.Table) -> None:
+        for name in key_names(table.schema):
+            if table.column(name).null_count:
+                table = table.filter(table.column(name).is_valid())
+        self._hashes = hashes_of(table)
+        self._bins = _bins(self._hashes)
+        self.rows = len(self._hashes)
+
+    def _sorted(self, chosen: npt.NDArray[np.bool_]) -> Hashes:
+        """The hashes in some of the bins."""
+        return np.sort(self._hashes[chosen[self._bins]])
+
+    def frequent(self) -> list[int]:
+        """The hashes with a large part of the rows, most frequent first; of those that are equally frequent the smaller
+        one."""
+        if not self.rows:
+            return []
+        least = max(-(-self.rows // RARE), 2 if self.rows > RARE else 1)
+        chosen = np.bincount(self._bins, minlength=BINS) >= least
+        if not chosen.any():
+            return []
+        hashes, counts = np.unique(self._sorted(chosen), return_counts=True)
+        large = np.flatnonzero(counts >= least)
+        found: list[int] = hashes[large[np.argsort(-counts[large], kind="stable")[:KEEP]]].tolist()
+        return found
+
+    def counts(self, wanted: Hashes) -> Counts:
+        """How many rows each wanted hash has."""
+        chosen = np.zeros(BINS, np.bool_)
+        chosen[_bins(wanted)] = True
+        return _counts(self._sorted(chosen), wanted)
 
 
-def _frequent(ordered: Hashes) -> list[int]:
-    """The most frequent of sorted hashes. One that is there `least` times is at a multiple of it, so that few are
-    looked at."""
-    if not len(ordered):
-        return []
-    least = max(-(-len(ordered) // RARE), 2 if len(ordered) > RARE else 1)
-    near = np.unique(ordered[::least])
-    counts = _counts(ordered, near)
-    large = np.flatnonzero(counts >= least)
-    # Of keys that are equally frequent those with the smaller hash.
-    found: list[int] = near[large[np.argsort(-counts[large], kind="stable")[:KEEP]]].tolist()
-    return found
+def _bins(hashes: Hashes) -> npt.NDArray[np.int64]:
+    return (hashes >> np.uint64(64 - BITS)).view(np.int64)
 
 
 def _counts(ordered: Hashes, wanted: Hashes) -> Counts:

@@ -55,6 +55,7 @@ def run_batch(
     if guests is not None:
         joined = guests.with_rows_of_home(batch)
         operator.hush(guests.hushed())
+        operator.host(guests.keys)
     results = advance(operator, joined)
     joining = 0.0
     while True:

@@ -134,6 +134,15 @@ class Operator(ABC):
     def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins tell of pairs only)
         """By input the keys of which other partitions tell whether their rows match."""
 
+    def host(self, keys: Hashes) -> None:  # noqa: B027  (most joins have nothing but what comes)
+        """Rows of these keys of other partitions are here, or may come with the next batch: for a join that has more to
+        match rows with than what comes, and knows by the partition where to look."""
+
+    def done_with(self, keys: Hashes) -> Hashes:
+        """Those of the keys that `host` was told of last for which it makes no difference to be forgotten. (Where rows
+        leave by their time, the driver sees it by their stores.)"""
+        return keys[:0]
+
     @abstractmethod
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """Take up, in place of `restore`, what former partitions held after batch `version` of the heir's keys.

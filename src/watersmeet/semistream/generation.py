@@ -35,10 +35,12 @@ from watersmeet.semistream.options import SemiStreamOptions
 from watersmeet.semistream.row_sizes import fixed_bytes, row_bytes
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import HashTiers, Layout
+from watersmeet.state.marks import Mask
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Rule
 from watersmeet.state.shelf import StoreState
 from watersmeet.state.side_table import SideTable
+from watersmeet.state.sorted_tables import contains
 from watersmeet.state.space import RunSpace
 
 STREAM, MASTER = "stream", "master"
@@ -167,6 +169,15 @@ class Generation(ABC):
         """A newer version has taken over: nothing more will arrive, only what waits is finished."""
         self.cache.clear()
         self.retired = True
+
+    def knows(self, keys: Hashes) -> Mask:
+        """Which of some keys are cached, will be, or have rows that wait."""
+        known = self.cache.holds(keys)
+        if self.warm_keys is not None:
+            known |= contains(self.warm_keys, keys)
+        for part in self.waiting.parts():
+            known |= contains(part.hashes, keys)
+        return known
 
     # -- another division of the state ----------------------------------------------------------------------------
 

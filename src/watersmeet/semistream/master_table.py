@@ -144,16 +144,20 @@ class MasterTable:
 
     def share(self, number: int, partition: Partition, master: str = "") -> MasterPartition:
         """All of a version that a partition of a join can need, whatever numbers of partitions join and table have."""
-        parts = [self.partition(number, one, master) for one in partition.origins(self._partitions(number, master))]
+        origins = partition.origins(self.parts(number, master))
+        parts = [self.partition(number, one, master) for one in origins]
         if len(parts) == 1:
             return parts[0]
         if parts[0].layout == "hash":
             ranges = max(parts, key=lambda part: part.count).chunks
             first = parts[0]
-            return SeveralPartitions(first.directory, first.master, number, "hash", first.schema, ranges, parts)
-        return replace(parts[0], chunks=[chunk for part in parts for chunk in part.chunks])
+            return SeveralPartitions(
+                first.directory, first.master, number, "hash", first.schema, ranges, tuple(origins), parts
+            )  # fmt: skip
+        return replace(parts[0], chunks=[chunk for part in parts for chunk in part.chunks], numbers=tuple(origins))
 
-    def _partitions(self, number: int, master: str) -> int:
+    def parts(self, number: int, master: str = "") -> int:
+        """Into how many partitions it is cut: the same in all versions."""
         known = (self.directory.place, master)
         if known not in _PARTITIONS:
             table = Description(**self.version(number)["table"])
@@ -186,6 +190,7 @@ class MasterTable:
             layout=body["layout"],
             schema=decode_schema(body["schema"]),
             chunks=[Chunk(*entry) for entry in body["chunks"]],
+            numbers=(partition,),
         )
 
     def _document(self, name: str, **itself: int | str) -> dict[str, Any]:
@@ -220,7 +225,7 @@ class MasterTable:
 
 @dataclass
 class MasterPartition:
-    """The chunks of one partition of one version."""
+    """The chunks of one partition of one version, or of several as one."""
 
     directory: StateDir
     master: str
@@ -228,6 +233,7 @@ class MasterPartition:
     layout: Layout
     schema: pa.Schema
     chunks: list[Chunk]
+    numbers: tuple[int, ...] = ()  # of the partitions
 
     @cached_property
     def lows(self) -> Hashes:

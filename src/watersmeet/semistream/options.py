@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from watersmeet.join.join_type import JOIN_TYPES, JoinType, checked_how
-from watersmeet.plan.options import Options, Size
+from watersmeet.plan.options import HotKeys, Options, Size
 
 TYPES = tuple(name for name, one in JOIN_TYPES.items() if not one.unmatched[1])
 
@@ -38,6 +38,10 @@ class SemiStreamOptions(Options):
         "wait", description="too fast for the memory: read more chunks per batch, or fail"
     )
     idle_chunks: int = Field(16, ge=0, description="chunks read in addition while the stream is silent")
+
+    hot_keys: HotKeys = Field(
+        "off", description="Whether keys with a large part of the work are spread over partitions."
+    )
 
     def effective(self) -> dict[str, Any]:
         """MESHJOIN has no cache to put keys into."""

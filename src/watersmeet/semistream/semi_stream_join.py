@@ -11,6 +11,8 @@ Memory        waiting rows and caches of all generations stay within `memory`. W
               finished sooner by reading more chunks in this batch (`on_overload="wait"`), or the batch fails and says
               which rate would fit.
 State         the runs of every generation, labelled with its version; which version is what.
+Hot keys      a row is joined wherever it comes: a partition reads the rows of other partitions' keys that are here, too
+              (`hosting`). Such a key is forgotten when nothing waits for it and the cache does not have it.
 Division      into another number of partitions: what waits goes on where it is (`Generation.follow`), new rows begin
               with all of the table that can have their keys (`MasterTable.share`), and cached keys stay cached.
 """
@@ -22,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices
+from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.columns.partitions import Partition
 from watersmeet.errors import OverloadError, StateMismatchError
 from watersmeet.join.emitter import BinaryEmitter
@@ -32,7 +34,8 @@ from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
 from watersmeet.semistream.aligned import AlignedGeneration
 from watersmeet.semistream.generation import MASTER, STREAM, Generation, Setting
-from watersmeet.semistream.master_table import MasterTable
+from watersmeet.semistream.hosting import hosting
+from watersmeet.semistream.master_table import MasterPartition, MasterTable
 from watersmeet.semistream.meshjoin import MeshGeneration
 from watersmeet.semistream.options import SemiStreamOptions, checked_type
 from watersmeet.semistream.ssbj import SsbjGeneration
@@ -67,6 +70,7 @@ class SemiStreamJoin(Operator):
         self.current: Generation | None = None
         self.warming: Generation | None = None
         self.draining: list[Generation] = []
+        self.guests: Hashes = np.empty(0, np.uint64)  # keys of other partitions
         self.batch = 0
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
@@ -135,7 +139,7 @@ class SemiStreamJoin(Operator):
     def _generation(self, version: int, of: Partition | None = None, serial: int = 0) -> Generation:
         """One of this partition, or of a former one."""
         of = of or self.partition
-        table = MasterTable(self.options.path).share(version, of, self.options.master)
+        table = self._table(version, of)
         if table.master != self.options.master:
             raise StateMismatchError(
                 f"semi_stream_join, master table {self.options.path}",
@@ -144,6 +148,31 @@ class SemiStreamJoin(Operator):
                 hint="Give the path of the table the join was built with, or start over with a new state directory.",
             )
         return POLICIES[self.options.policy](table, self.setting, of, serial)
+
+    def _table(self, version: int, of: Partition) -> MasterPartition:
+        """What a partition needs of a version."""
+        table = MasterTable(self.options.path)
+        own = table.share(version, of, self.options.master)
+        return hosting(table, own, version, self.guests) if len(self.guests) else own
+
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """Rows of the stream have nothing to do with each other."""
+        return (STREAM,)
+
+    def host(self, keys: Hashes) -> None:
+        """Every version is read with their rows from now on."""
+        self.guests = keys
+        for generation in self._all():
+            generation.table = self._table(generation.table.version, generation.of)
+
+    def done_with(self, keys: Hashes) -> Hashes:
+        """Those of which no generation has a trace. (What the cache knows of a key must come true in the next version,
+        too.)"""
+        known = np.zeros(len(keys), np.bool_)
+        for generation in self._all():
+            known |= generation.knows(keys)
+        return keys[~known]
 
     def _serving(self) -> list[Generation]:
         """The generations for which rows wait or may come, oldest first."""

@@ -292,6 +292,13 @@ class SsbjGeneration(MeshGeneration):
                 self.setting.metrics.event("evict", version=self.table.version, keys=gone, stay=round(cycle, 3))
         yield from super().settle(batch, room)
 
+    def knows(self, keys: Hashes) -> Mask:
+        """Those too that are collected."""
+        known = super().knows(keys)
+        for each in self.collectors:
+            known |= contains(each.hashes, keys)
+        return known
+
     def retire(self) -> None:
         """Nothing more will arrive: no cache, no collectors."""
         super().retire()

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import OptionError, PlanError
 from watersmeet.join.join_type import JoinType
-from watersmeet.plan.options import check_choice, checked_path, known_names
+from watersmeet.plan.options import HotKeys, check_choice, checked_path, known_names
 from watersmeet.semistream.master_registry import register_newest
 from watersmeet.semistream.master_table import Description, MasterTable
 from watersmeet.semistream.options import SemiStreamOptions, checked_type
@@ -59,6 +59,7 @@ def semi_stream_join(
     on_overload: Literal["wait", "raise"] = "wait",
     idle: Literal["work", "sleep"] = "work",
     idle_chunks: int = 16,
+    hot_keys: HotKeys = "off",
     partitions: int | None = None,
     storage_options: StorageOptions | None = None,
     cache: int | str | None = None,
@@ -93,6 +94,8 @@ def semi_stream_join(
         idle: While the stream is silent, `"work"` runs a batch every second so that waiting rows finish; `"sleep"`
             leaves them until more data comes or the input is ended.
         idle_chunks: Chunks read in addition while the stream is silent.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run.
         partitions: Key partitions, by default those of the table; another number at a restart divides the state anew.
         storage_options: How to reach `state_dir` and `master` in an object store (`endpoint`, `region`,
             `access_key_id`, `secret_access_key` and so on), where neither Hadoop settings of Spark nor the environment
@@ -135,6 +138,7 @@ def semi_stream_join(
         switching_factor=switching_factor,
         on_overload=on_overload,
         idle_chunks=idle_chunks,
+        hot_keys=hot_keys,
     )
     _check_table(stream.sparkSession, table, description, newest["layout"], options, [right for _, right in pairs])
     check_shared(WHO, stream.sparkSession, table.directory, "master")
@@ -166,6 +170,7 @@ def semi_stream_join(
         times=AT_ONCE if options.max_delay == 1 else {},
         table={name: newest[name] for name in ("rows", "nbytes", "chunk_rows", "layout")},
         key_types=[widest(kind) for kind in common_key_types(WHO, [left, right])],
+        hot_keys=options.hot_keys,
     ).frame()
     # Through the stream, so that every partition learns of a version in the same batch, also when it is repeated.
     send_signal(state_dir, register_newest(path, home.place))

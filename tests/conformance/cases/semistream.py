@@ -96,6 +96,13 @@ def case(
     )
 
 
+def with_table_of(case: Case, partitions: int) -> Case:
+    """The same case over a table with another number of partitions."""
+    assert isinstance(case.make_plan, functools.partial)
+    layout, _, collides = case.make_plan.args
+    return replace(case, make_plan=functools.partial(make_plan, layout, partitions, collides))
+
+
 def at_once(policy: str, how: str) -> Case:
     """The whole table can be read in a batch, so every row is answered in its own."""
 

@@ -12,6 +12,7 @@ import pytest
 from watersmeet.columns.arrow import hashes_of
 from watersmeet.columns.partitions import Partition
 from watersmeet.errors import CorruptStateError, StateDirError
+from watersmeet.semistream.hosting import hosting
 from watersmeet.semistream.master_registry import Registration, register_join, registered_joins, remove_old_versions
 from watersmeet.semistream.master_table import Layout, MasterTable
 from watersmeet.state.directory import StateDir
@@ -77,6 +78,35 @@ def test_a_join_of_any_number_of_partitions_finds_its_keys(tmp_path: Path, layou
             owned = chunk.filter(pa.array(mine.owns(hashes)))
             found += list(zip(*(column.to_pylist() for column in owned.columns[1:]), strict=True))
     assert sorted(found) == sorted(rows_of(50))
+
+
+@pytest.mark.parametrize("layout", ["hash", "arrival"])
+@pytest.mark.parametrize("parts", [2, 4, 8])  # of the table; the join has 4
+def test_rows_of_guests_go_by_once_with_a_chunk_of_their_hosts_own(tmp_path: Path, layout: Layout, parts: int) -> None:
+    write_master(str(tmp_path), rows_of(60), chunk_rows=3, layout=layout, partitions=parts)
+    table = MasterTable(str(tmp_path))
+    everything = pa.concat_tables(
+        one.read(i) for one in (table.partition(1, n) for n in range(parts)) for i in range(one.count)
+    )
+    for number in range(4):
+        mine = Partition(number, 4)
+        own = table.share(1, mine)
+        foreign = np.unique(hashes_of(everything)[~mine.owns(hashes_of(everything))])[::5]
+        absent = np.array([5, 1 << 63], np.uint64)  # keys that the table does not have
+        share = hosting(table, own, 1, np.concatenate([foreign[::-1], absent]))
+        chunks = [share.read(index) for index in range(share.count)]
+        assert (share.count, share.rows, share.lows.tolist()) == (own.count, own.rows, own.lows.tolist())
+        for index, chunk in enumerate(chunks):
+            hashes = hashes_of(chunk)
+            assert np.all(hashes[1:] >= hashes[:-1])
+            if layout == "hash":
+                assert set(share.chunk_of(hashes).tolist()) <= {index}
+        found = hashes_of(pa.concat_tables(chunks))
+        wanted = hashes_of(everything)
+        wanted = wanted[mine.owns(wanted) | np.isin(wanted, foreign)]
+        known = mine.owns(found) | np.isin(found, foreign)
+        assert sorted(found[known].tolist()) == sorted(wanted.tolist())
+        assert parts == 2 or known.all(), "of the others nothing is read"
 
 
 def test_an_empty_table_has_one_empty_chunk(tmp_path: Path) -> None:
