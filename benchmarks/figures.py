@@ -225,6 +225,27 @@ def skew() -> str:
 
 
 @block
+def grid() -> str:
+    """What a grid would save over copying one input."""
+    header = [
+        "Zipf", "partitions", "hot keys", "busiest over mean work, 4th batch on", "last batch", "fullest over mean state",
+        "copies over work", "in a grid", "rows held over rows", "in a grid",
+    ]  # fmt: skip
+    rows = [
+        (
+            one["exponent"], one["partitions"], one["hot_keys"],
+            *(f"{one[key]:.2f}" for key in (
+                "busiest_over_mean_work", "busiest_in_the_last_batch", "fullest_over_mean_state",
+            )),
+            *(f"{one[key]:.2%}".replace("%", " %") for key in ("copies_of_work", "copies_of_work_grid")),
+            *(f"{one[key]:.1f}" for key in ("state_over_rows", "state_over_rows_grid")),
+        )
+        for one in result("grid")["settings"]
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+@block
 def stream_stream() -> str:
     runs = result("stream_stream")["runs"]
     order = [name for name in runs if name != "echo"] + ["echo"]

@@ -1,10 +1,12 @@
 """Keys with a large part of all rows: Watersmeet with and without `hot_keys`, Spark's join, Spark salted by hand.
 
-    python benchmarks/skew.py [--rows 1000000] [--only "50 %" uniform] [--engines hot off] [--cluster] [--untimed]
+    python benchmarks/skew.py [--only "50 %" uniform] [--engines hot off] [--cluster] [--resume] [--untimed] [--small]
 
-8 partitions, 10 micro-batches, on 2 cores or, with `--cluster`, on `local-cluster[4,1,1024]`. What is measured goes
-into the result file beside what is there, so that it can be done in pieces. `--untimed` runs once and leaves speeds
-out, on a machine that has other work: how evenly work is spread does not depend on it.
+8 partitions, 10 micro-batches, on 2 cores or, with `--cluster`, on `local-cluster[4,1,1024]`. Each engine's figures for
+a workload are a piece, the two joins of ours one together. A piece goes into the result file when it is done, beside
+what is there; with `--resume` those that are there are left out, so that a run that was stopped goes on. `--untimed`
+runs once and leaves speeds out, on a machine that has other work: how evenly work is spread does not depend on it.
+`--small` tries all of it with few rows, into a result file of its own.
 
 One key has 10, 30 or 50 % of the left rows; or keys of both inputs follow a Zipf law, where results grow with the
 square of the rows, so that there are fewer of them; or keys are uniform, where spreading can only cost. Salting by hand
@@ -18,9 +20,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import harness as h
 from pyspark.sql import Column
@@ -28,8 +32,9 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 
-ROWS, PARTITIONS, BATCHES, SALTS = 1_000_000, 8, 10, 8
+ROWS, SMALL_ROWS, PARTITIONS, BATCHES, SALTS = 1_000_000, 20_000, 8, 10, 8
 OURS = ("hot", "off")
+PIECES = (OURS, ("spark",), ("salted",))  # engines that are measured together
 WARM_UP_SECONDS = 20.0  # of Spark's own joins
 # What of a run depends on what else the machine does.
 SPEEDS = ("rows_per_second", "steady_rows_per_second", "batch_seconds", "steady_of_all_turns", "counted_turns", "cost")
@@ -123,9 +128,9 @@ def spread(spark: h.SparkSession, state: Path) -> dict[str, float]:
 
 
 def measure(
-    spark: h.SparkSession, folder: Path, name: str, engines: list[str], rows: int, *, timed: bool
-) -> dict[str, h.Run]:
-    """All engines on one workload."""
+    spark: h.SparkSession, folder: Path, name: str, pieces: Sequence[Sequence[str]], rows: int, *, timed: bool
+) -> Iterator[dict[str, h.Run]]:
+    """Pieces of one workload, one after the other."""
     workload = WORKLOADS[name]
     rows = max(int(rows * workload.rows), BATCHES)
     place = folder / name.replace(" ", "_")
@@ -146,15 +151,26 @@ def measure(
             run.extra |= spread(spark, state) if kind in OURS else {}
         return run
 
-    ours = {kind: (lambda turn, kind=kind: once(kind, turn)) for kind in engines if kind in OURS}
-    runs = h.in_turns(ours, 1, workload.repeats) if timed else h.in_turns(ours, 0, 1)
-    for kind in engines:
-        if kind not in ours:
+    for piece in pieces:
+        started = monotonic()
+        if set(piece) <= set(OURS):
+            ours = {kind: (lambda turn, kind=kind: once(kind, turn)) for kind in piece}
+            runs = h.in_turns(ours, 1, workload.repeats) if timed else h.in_turns(ours, 0, 1)
+        else:
             if timed:
-                once(kind, "warm-up", WARM_UP_SECONDS)
-            runs[kind] = once(kind, 0)
+                once(piece[0], "warm-up", WARM_UP_SECONDS)
+            runs = {piece[0]: once(piece[0], 0)}
+        show(name, 2 * rows, expected["count"], runs)
+        if "hot" in runs:
+            _judge(name, workload, runs)
+        h.console.print(f"{name}, {' and '.join(piece)}: {monotonic() - started:.0f} s", highlight=False)
+        yield runs
+
+
+def show(name: str, rows: int, results: int, runs: dict[str, h.Run]) -> None:
+    """Print a piece."""
     h.table(
-        f"{name}: {2 * rows:,} rows, {expected['count']:,} results, {PARTITIONS} partitions",
+        f"{name}: {rows:,} rows, {results:,} results, {PARTITIONS} partitions",
         ["engine", "rows/s", "steady rows/s", "busiest/mean work", "fullest/mean state", "copied share"],
         [
             (
@@ -167,9 +183,6 @@ def measure(
             for kind, run in runs.items()
         ],
     )
-    if "hot" in runs:
-        _judge(name, workload, runs)
-    return runs
 
 
 def _judge(name: str, workload: Workload, runs: dict[str, h.Run]) -> None:
@@ -187,36 +200,56 @@ def _judge(name: str, workload: Workload, runs: dict[str, h.Run]) -> None:
     )
 
 
-def keep(where: str, name: str, runs: dict[str, h.Run], *, timed: bool) -> None:
+def kept(result: str) -> dict[str, Any]:
+    """What has been measured, by place, workload and engine."""
+    path = h.RESULTS / f"{result}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep(result: str, where: str, name: str, runs: dict[str, h.Run], *, timed: bool) -> None:
     """Put runs into the result file, in place of those of the same engines."""
-    path = h.RESULTS / "skew.json"
-    whole = json.loads(path.read_text()) if path.exists() else {}
-    kept = whole.setdefault(where, {}).setdefault(name, {})
+    whole = kept(result)
+    there = whole.setdefault(where, {}).setdefault(name, {})
     for kind, run in runs.items():
         found = run.as_dict()
-        kept[kind] = found if timed else {key: value for key, value in found.items() if key not in SPEEDS}
-    h.save("skew", whole)
+        there[kind] = found if timed else {key: value for key, value in found.items() if key not in SPEEDS}
+    h.save(result, whole)
+
+
+def missing(there: dict[str, Any], engines: Sequence[str], *, timed: bool) -> list[tuple[str, ...]]:
+    """The pieces of a workload that have not been measured."""
+    pieces = [tuple(kind for kind in piece if kind in engines) for piece in PIECES]
+    return [
+        piece
+        for piece in pieces
+        if not all(kind in there and (not timed or SPEEDS[0] in there[kind]) for kind in piece)
+    ]
 
 
 def main() -> None:
     """Run workloads, check, print, save."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows per input")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="*", default=list(WORKLOADS), choices=list(WORKLOADS))
-    parser.add_argument("--engines", nargs="*", default=["hot", "off", "spark", "salted"])
+    parser.add_argument("--engines", nargs="*", default=[*OURS, "spark", "salted"])
     parser.add_argument("--cluster", action="store_true", help="local-cluster[4,1,1024] in place of 2 cores")
+    parser.add_argument("--resume", action="store_true", help="leave out what the result file has")
     parser.add_argument("--untimed", action="store_true", help="on a machine that has other work: keep no speeds")
+    parser.add_argument("--small", action="store_true", help=f"{SMALL_ROWS:,} rows per input, into skew_small.json")
     arguments = parser.parse_args()
+    result, where = "skew_small" if arguments.small else "skew", "cluster" if arguments.cluster else "local"
+    timed = not arguments.untimed
     config = {"spark.driver.memory": "4g"}
     if arguments.cluster:
         config["spark.master"] = "local-cluster[4,1,1024]"
     spark = wm.local_session("skew", cores=2, partitions=PARTITIONS, config=config)
     h.use_store(spark, "spark_default")
     for name in arguments.only:
+        there = kept(result).get(where, {}).get(name, {}) if arguments.resume else {}
+        pieces = missing(there, arguments.engines, timed=timed)
+        rows = SMALL_ROWS if arguments.small else ROWS
         with h.scratch() as folder:
-            runs = measure(spark, folder, name, arguments.engines, arguments.rows, timed=not arguments.untimed)
-        if arguments.rows == ROWS:
-            keep("cluster" if arguments.cluster else "local", name, runs, timed=not arguments.untimed)
+            for runs in measure(spark, folder, name, pieces, rows, timed=timed) if pieces else ():
+                keep(result, where, name, runs, timed=timed)
 
 
 if __name__ == "__main__":
