@@ -3,13 +3,13 @@
     python benchmarks/grid.py
 
 Of a hot key one input is divided among k partitions, and the other copied to all of them. In a grid of a x b = k
-partitions a row of the one would go to a row of the grid, a row of the other to a column: b - 1 and a - 1 copies. Results
-are divided by k either way. So a grid can save copies, and the state that they are.
+partitions a row of the one would go to a row of the grid, a row of the other to a column: b - 1 and a - 1 copies.
+Results are divided by k either way. So a grid can save copies, and the state that they are.
 
-This counts, for Zipf laws on both inputs and the decisions of the join itself (`engine.spreading.decide`), without a row
-being joined: rows that come, copies, results and rows held of every partition, from the fourth of ten micro-batches on. The
-grid is better than any real one: a and b need not be whole, and it is there from the first row of a key on. It takes
-seconds, and gives the same figures on every machine.
+This counts, for Zipf laws on both inputs and the decisions of the join itself (`engine.spreading.decide`), without a
+row being joined: rows that come, copies, results and rows held of every partition, from the fourth of ten micro-batches
+on. The grid is better than any real one: a and b need not be whole, and it is there from the first row of a key on. It
+takes seconds, and gives the same figures on every machine.
 """
 
 from __future__ import annotations

@@ -124,11 +124,17 @@ def test_what_cannot_be_spread_is_refused(spark: SparkSession, tmp_path: Path) -
     left = Feed(spark, tmp_path / "left", "k long, a string")
     right = Feed(spark, tmp_path / "right", "k long, b string")
     with pytest.raises(
-        OptionError, match=r'expected hot_keys="off" for this join, found hot_keys="auto" with how=.full'
+        OptionError,
+        match=r'expected hot_keys="off" for this join, found hot_keys="auto" with how=.full.*cannot be emitted once',
     ):
         wm.progressive_join(
             left.stream, right.stream, on="k", how="full", where="left.a < right.b",
             state_dir=tmp_path / "full", hot_keys="auto",
+        )  # fmt: skip
+    with pytest.raises(OptionError, match=r"known in one partition alone\. Leave hot_keys out"):
+        wm.multiway_join(
+            {"a": left.stream, "b": right.stream}, on="k", optional=["b"], state_dir=tmp_path / "optional",
+            hot_keys="auto",
         )  # fmt: skip
     with pytest.raises(OptionError, match="hot_keys"):
         joined(left, right, tmp_path / "word", "inner", hot_keys="always")

@@ -132,9 +132,7 @@ class Binding:
                 self.who,
                 expected='hot_keys="off" for this join',
                 found=f'hot_keys="auto" with how={plan.how!r} and its other options',
-                hint="No input can be split of a full join with a window or a condition, nor of one with optional "
-                "inputs, times of arrival, promises, dropped late rows, on_overload or idle_timeout "
-                "(docs/hot-keys.md). Leave hot_keys out.",
+                hint=f"{_why_not_split(plan)} Leave hot_keys out (docs/hot-keys.md).",
                 option="hot_keys",
             )
 
@@ -270,6 +268,20 @@ class Binding:
         ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
+
+
+def _why_not_split(plan: JoinPlan) -> str:
+    """Why no input of a join can be divided."""
+    if plan.how == "full":
+        return (
+            "With a window or a condition one row of a key does not match all others, and no partition knows in a "
+            "micro-batch what the others find in it: so rows that lie in several of them cannot be emitted once when "
+            "they match nothing, and of a full join those of both inputs would have to be."
+        )
+    return (
+        "A key cannot be divided where inputs are optional or have promises, nor in windows over times of arrival, or "
+        "with late='drop', on_overload or idle_timeout: what is dropped or missing is known in one partition alone."
+    )
 
 
 def _apart(source: Source, partitions: int) -> Source:
