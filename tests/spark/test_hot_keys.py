@@ -13,6 +13,7 @@ import watersmeet as wm
 from watersmeet.engine.rescale import rescale
 from watersmeet.errors import OptionError, StateMismatchError
 from watersmeet.plan.hot_table import HotTable
+from watersmeet.spark import hot_routing
 from watersmeet.spark.planning import planned
 from watersmeet.state.directory import StateDir
 from watersmeet.state.store import PartitionStore
@@ -85,7 +86,12 @@ def test_the_copied_input_is_told_of_once(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.classic("Connect's server cannot ask the client while it plans")
-def test_without_hot_keys_there_is_nothing_to_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_hot_keys_there_is_nothing_to_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    found = hot_routing.entries
+    monkeypatch.setattr(hot_routing, "entries", lambda job, batch: asked.append(batch) or found(job, batch))
     left = Feed(spark, tmp_path / "left", "k long, a string")
     right = Feed(spark, tmp_path / "right", "k long, b string")
     plans = []
@@ -95,6 +101,7 @@ def test_without_hot_keys_there_is_nothing_to_run(spark: SparkSession, tmp_path:
         query = results.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
         query.awaitTermination()
         plans.append(query._jsq.explainInternal(False))
+    assert asked == [0, 1, 2]
     assert ["[route#" in plan for plan in plans] == [False, True, True]
     assert not any("hot_keys(" in plan for plan in plans)  # the function of the task
     for manifest in tmp_path.glob("state/part-00001/v-*.json"):

@@ -6,7 +6,8 @@ py4j makes a function of the JVM of an object of this process, as it does for `f
     Invoke(function, "apply")  --optimizer, in the thread of the query-->  this process  -->  a literal in the plan
 
 So the rest of the plan is optimized for the value: what it makes superfluous is not there. The thread tells which
-micro-batch it plans.
+micro-batch it plans. The optimizer has several copies of an expression by then, and folds each: the value is computed
+for the first one, and is that of the micro-batch however often it is planned.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ class _Called:
 
     def __init__(self, session: SparkSession, value: OfBatch) -> None:
         self.context, self.value, self.calls = session.sparkContext, value, 0
+        self.newest: tuple[int, bytes | None] | None = None  # a micro-batch, and its value
 
     def apply(self, _: Any) -> bytes | None:
         """The value of the micro-batch that is planned. Outside of a query, where a plan may be looked at, there is
         none; nor is there a task that would run."""
         self.calls += 1
         batch = self.context.getLocalProperty(BATCH)
-        return None if batch is None else self.value(int(batch))
+        if batch is None:
+            return None
+        if self.newest is None or self.newest[0] != int(batch):
+            self.newest = int(batch), self.value(int(batch))
+        return self.newest[1]
 
     class Java:
         """What py4j must know."""
