@@ -83,3 +83,44 @@ def test_no_cost_is_negative(scaling: ModuleType) -> None:
     found = scaling.fit(samples)
     assert found["task"] == 0
     assert min(found.values()) >= 0
+
+
+@pytest.fixture(scope="module")
+def grid() -> Iterator[ModuleType]:
+    sys.path.insert(0, BENCHMARKS)
+    yield importlib.import_module("grid")
+    sys.path.remove(BENCHMARKS)
+
+
+@pytest.fixture(scope="module")
+def skew() -> Iterator[ModuleType]:
+    sys.path.insert(0, BENCHMARKS)
+    yield importlib.import_module("skew")
+    sys.path.remove(BENCHMARKS)
+
+
+def test_a_grid_copies_least_where_rows_and_columns_are_as_many_as_the_inputs_are_large(grid: ModuleType) -> None:
+    assert grid.in_a_grid(1, {"left": 10.0, "right": 10.0}) == 0
+    assert grid.in_a_grid(4, {"left": 10.0, "right": 10.0}) == pytest.approx(20)  # 2 x 2
+    assert grid.in_a_grid(4, {"left": 1000.0, "right": 10.0}) == pytest.approx(30)  # 4 x 1: the smaller one is copied
+    assert grid.in_a_grid(4, {"left": 10.0, "right": 1000.0}) == pytest.approx(30)
+
+
+def test_rows_counted_without_joining_add_up(grid: ModuleType) -> None:
+    join = grid.Join(4, [5])
+    for _ in range(6):
+        done = join.batch({"left": np.array([600.0]), "right": np.array([400.0])}, others=4000.0)
+    (key,) = join.table.keys.values()
+    assert (key.split, len(key.holders)) == ("left", 4)
+    assert done["copies"].tolist() == [1200]
+    assert join.held["left"].sum() == 3600
+    assert join.held["right"].tolist() == [[2400.0] * 4]
+
+
+def test_pieces_that_have_been_measured_are_left_out(skew: ModuleType) -> None:
+    timed, untimed = {"rows_per_second": 1}, {"copied_share": 0.1}
+    everything = ["hot", "off", "spark", "salted"]
+    assert skew.missing({}, everything, timed=True) == [("hot", "off"), ("spark",), ("salted",)]
+    assert skew.missing({"hot": timed, "spark": timed}, everything, timed=True) == [("hot", "off"), ("salted",)]
+    assert skew.missing({"hot": untimed, "off": untimed}, ["hot", "off"], timed=True) == [("hot", "off")]
+    assert skew.missing({"hot": untimed, "off": untimed}, ["hot", "off"], timed=False) == []
