@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -72,6 +73,13 @@ def _random(seed: int, rows: int, keys: int) -> list[int]:
 def two_partitions(plan: JoinPlan, partitions: int = 2) -> JoinPlan:
     """The plan with more than one partition."""
     return JoinPlan(plan.operator, plan.inputs, plan.output, plan.options, plan.tuning, partitions, plan.how)
+
+
+def nulls_match(plan: JoinPlan) -> JoinPlan:
+    """The plan with nulls in its one key that match nulls: a flag is the second column of the key."""
+    key, flag, *rest = plan.output
+    assert (key.column, flag.column) == ("_k0", "_k1")
+    return replace(plan, output=(replace(key, null_if="_k1"), *rest))
 
 
 def healthy(folder: Path) -> Path:

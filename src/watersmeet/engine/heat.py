@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, hash_keys, hashes_of, key_names, python_value, take
-from watersmeet.engine.hot_keys import key_text
+from watersmeet.columns.arrow import Hashes, hash_keys, hashes_of, key_names, take
+from watersmeet.engine.hot_keys import key_texts
 from watersmeet.join.operator import Batch, Operator
+from watersmeet.plan import JoinPlan
 
 DECAY = 0.5  # what a batch weighs in the next one
 KEEP = 32  # keys
@@ -96,7 +97,7 @@ class Heat:
                 _added(before.found, made),
             )
         heat._forget_cold()
-        heat._name_keys(batch, operator.witnessed(operator.plan))
+        heat._name_keys(batch, operator.plan, operator.witnessed(operator.plan))
         return heat
 
     def _results(
@@ -128,7 +129,7 @@ class Heat:
         hottest = sorted(self.keys.items(), key=lambda item: (-item[1].work, item[0]))[:KEEP]
         self.keys = {number: one for number, one in hottest if one.work * RARE >= self.load}
 
-    def _name_keys(self, batch: Batch, witnessed: Collection[str]) -> None:
+    def _name_keys(self, batch: Batch, plan: JoinPlan, witnessed: Collection[str]) -> None:
         """Give keys that are new their text, and note which inputs they have come on."""
         for number, one in self.keys.items():
             wanted = [name for name in batch.rows if not one.text or (name in witnessed and name not in one.witnesses)]
@@ -136,7 +137,7 @@ class Heat:
                 key = _first_key(batch.rows[name], number)
                 if key is None:
                     continue
-                one.text = one.text or key_text([python_value(column[0]) for column in key.columns])
+                one.text = one.text or key_texts(key, plan.null_flags)[0]
                 if name in witnessed:
                     one.witnesses = {**one.witnesses, name: int(fingerprints(key)[0])}
 

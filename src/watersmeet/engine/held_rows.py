@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import Indices, hash_keys, key_name, numpy_of, one_chunk
-from watersmeet.columns.key_hash import hash_of_key
+from watersmeet.columns.key_hash import hash_of_key, stands_for_null
 from watersmeet.columns.matching import with_equal_keys
 from watersmeet.engine.guests import copied_keys
 from watersmeet.engine.registry import build
@@ -86,7 +86,7 @@ def key_columns(description: Description) -> list[tuple[str, pa.DataType]]:
 def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
     """A key in the types in which the inputs are compared. Text is read as the type asks."""
     asked = key_columns(description)
-    flags = len(description.plan.inputs[0].keys) - len(asked)  # they come after the keys
+    null_flags = description.plan.null_flags
     kinds = [kind for _, kind in asked]
     wanted = ", ".join(f"{name}: {kind}" for name, kind in asked)
     if len(values) != len(kinds):
@@ -97,10 +97,12 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
             hint="Give the values in the order of the key columns.",
             option="key",
         )
-    arrays = []
-    for value, kind in zip(values, kinds, strict=True):
+    arrays, flags = [], []
+    for index, (value, kind) in enumerate(zip(values, kinds, strict=True)):
+        is_safe = key_name(index) in null_flags
+        flags += [pa.array([value is None])] if is_safe else []  # they come after the keys
         try:
-            arrays.append(_value(value, kind))
+            arrays.append(stands_for_null(kind) if value is None and is_safe else _value(value, kind))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise OptionError(
                 who,
@@ -109,7 +111,7 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
                 hint="Write times as 2024-05-17 12:00:00 (UTC), decimals with their digits, bytes as 0x00ff.",
                 option="key",
             ) from error
-    arrays += [pa.array([False])] * flags
+    arrays += flags
     is_spark = description.hashing == "spark"
     found = hash_of_key([array[0] for array in arrays]) if is_spark else int(hash_keys(arrays)[0])
     table = pa.table({key_name(i): array for i, array in enumerate(arrays)})
@@ -118,7 +120,7 @@ def as_key(who: str, description: Description, values: Sequence[Any]) -> Key:
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:
     if value is None:
-        raise ValueError("a null cannot be looked for; read the rows without a key, and filter them")
+        raise ValueError("a null matches nothing in this join, so no row of it is held")
     if isinstance(value, str) and not pa.types.is_string(kind):
         if pa.types.is_binary(kind):
             return pa.array([bytes.fromhex(value[2:]) if _HEX.fullmatch(value) else value.encode()], kind)

@@ -28,6 +28,7 @@ KEEP = 24  # keys
 RARE = 400  # a key with less than one in so many rows of the sample is of no interest
 FEW = 16  # rows, among which a key may be frequent that is there once
 LONGEST = 60  # characters of a key that are kept
+NULL = r"\N"  # in a key
 
 Counts = npt.NDArray[np.int64]
 
@@ -46,7 +47,8 @@ class KeyWatch:
         self._rows = {spec.name: Frequent(saved.get(spec.name, {})) for spec in plan.inputs}
         self._results = Frequent(before.get("results", {}))
         self._columns = _key_columns(plan)
-        self._whole: list[pa.Table] = []  # keys of results, all of them,, not counted yet
+        self._null_flags = plan.null_flags
+        self._whole: list[pa.Table] = []  # keys of results, all of them, not counted yet
         self._fan_outs: list[Counts] = []
         self._shares: dict[str, float] = {}
         self._largest = 0.0
@@ -70,7 +72,7 @@ class KeyWatch:
             found, first = np.unique(hashes[among], return_index=True)
             at = among[first][np.searchsorted(found, wanted)] * stride
             keys = table.select(key_names(table.schema)).take(pa.array(at))
-            self._rows[name].add(zip(_texts(keys), (counts[top] * stride).tolist(), strict=True))
+            self._rows[name].add(zip(key_texts(keys, self._null_flags), (counts[top] * stride).tolist(), strict=True))
         self._rows[name].trim()
 
     def emitted(self, table: pa.Table) -> None:
@@ -102,7 +104,8 @@ class KeyWatch:
         self._largest = max(self._largest, float(counts.max()) * max(weight, 1))
         if weight:  # else they are in a sample as well
             top = _top(counts, keys.num_rows)
-            self._results.add(zip(_texts(distinct.take(pa.array(top))), (counts[top] * weight).tolist(), strict=True))
+            texts = key_texts(distinct.take(pa.array(top)), {})
+            self._results.add(zip(texts, (counts[top] * weight).tolist(), strict=True))
             self._results.trim()
         return counts
 
@@ -173,7 +176,7 @@ def _key_columns(plan: JoinPlan) -> list[int]:
     """Where the output has the key; empty if it has not all of it, or keys that are no plain values."""
     kinds = plan.inputs[0].keys
     places = []
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds[: len(kinds) - len(plan.null_flags)]):  # the flags come after the keys
         found = [at for at, column in enumerate(plan.output) if column.column == key_name(number)]
         if not found or pa.types.is_nested(kind) or pa.types.is_nested(plan.output[found[0]].field.type):
             return []
@@ -197,8 +200,19 @@ def _grouped(keys: pa.Table) -> tuple[pa.Table, Counts]:
     return grouped.select(keys.schema.names), counts
 
 
-def _texts(keys: pa.Table) -> list[str]:
-    columns = [python_values(column) for column in keys.columns]
+def key_texts(keys: pa.Table, null_flags: Mapping[str, str]) -> list[str]:
+    """Keys as people read them; those of which nulls match have the flags that say so (`JoinPlan.null_flags`).
+
+    >>> key_texts(pa.table({"_k0": [7, 0], "_k1": [False, True]}), {"_k0": "_k1"})
+    ['7', '\\\\N']
+    """
+    columns = []
+    for name in keys.column_names:
+        column = keys.column(name)
+        if name in null_flags:
+            column = pc.if_else(keys.column(null_flags[name]), pa.scalar(None, column.type), column)
+        if name not in null_flags.values():
+            columns.append(python_values(column))
     return [key_text(values) for values in zip(*columns, strict=True)]
 
 
@@ -208,5 +222,11 @@ def key_text(values: Sequence[object]) -> str:
     >>> key_text((7, "a")), key_text((b"ab",)), key_text(("x" * 70,))[55:]
     ('7, a', '0x6162', 'xxxxx…0460f7fe')
     """
-    text = ", ".join("0x" + value.hex() if isinstance(value, bytes) else str(value) for value in values)
+    text = ", ".join(map(_value_text, values))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…{xxhash.xxh32_hexdigest(text.encode())}"
+
+
+def _value_text(value: object) -> str:
+    if value is None:
+        return NULL
+    return "0x" + value.hex() if isinstance(value, bytes) else str(value)

@@ -22,11 +22,21 @@ from watersmeet.engine.held_rows import (
     present,
     user_table,
 )
+from watersmeet.engine.hot_keys import NULL
 from watersmeet.join.waits import Waits
 from watersmeet.state.description import Description
 from watersmeet.state.directory import StateDir
 
 MOST_ROWS = 1000
+
+
+def as_null(key: Any) -> Any:
+    r"""A key that was typed, with a null where it says so.
+
+    >>> as_null(r"\N"), as_null(["7", r"\N"])
+    (None, ['7', None])
+    """
+    return [as_null(one) for one in key] if isinstance(key, list | tuple) else None if key == NULL else key
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 from watersmeet.engine.rescale import Rescaled
 from watersmeet.engine.rescale import rescale as divide
 from watersmeet.engine.why import Reason
+from watersmeet.engine.why import as_null
 from watersmeet.engine.why import why as reasons_of
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.history import BatchRecord, History
@@ -79,9 +80,11 @@ def state_table(directory: StateDir) -> Table:
 def why(directory: StateDir, key: Sequence[object], shown: str | None, limit: int) -> list[Reason]:
     """Why the join holds the rows of a key; inputs have the names of the pipeline's sources, if it is one."""
     names = recorded_names(directory)
-    inputs = {names[name]: name for name in recorded_inputs(directory).columns}
+    description = recorded_inputs(directory)
+    key = as_null(list(key)) if description.plan.null_flags else list(key)
+    inputs = {names[name]: name for name in description.columns}
     input = None if shown is None else inputs.get(shown, shown)
-    return reasons_of(directory, list(key), input=input, limit=limit, named=names.__getitem__)
+    return reasons_of(directory, key, input=input, limit=limit, named=names.__getitem__)
 
 
 def rescale(directory: StateDir, partitions: int) -> Rescaled:

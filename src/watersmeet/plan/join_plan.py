@@ -84,6 +84,11 @@ class JoinPlan:
         """The plan as it was when the state was in its division `number`."""
         return replace(self, partitions=(*self.former, self.partitions)[number], former=self.former[:number])
 
+    @property
+    def null_flags(self) -> dict[str, str]:
+        """For key columns of which nulls match, the key column that is true where they are null."""
+        return {column.column: column.null_if for column in self.output if column.null_if}
+
     def input(self, name: str) -> InputSpec:
         """The input of that name."""
         return next(spec for spec in self.inputs if spec.name == name)

@@ -416,11 +416,13 @@ class Wire:
 
 
 def _any_value(kind: T.DataType) -> Column:
-    """A value of a key's type, in place of a null: another column says that it is none."""
+    """A value of a key's type, in place of a null: another column says that it is none (`key_hash.stands_for_null`)."""
     if isinstance(kind, T.DayTimeIntervalType):
         return F.lit(timedelta(0)).cast(kind)
     if isinstance(kind, T.TimeType):
         return F.lit(time(0)).cast(kind)
-    if isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
-        return F.lit("2000-01-01").cast(kind)
+    if isinstance(kind, T.TimestampType):  # text would be read in the session's zone, which may change at a restart
+        return F.timestamp_seconds(F.lit(0))
+    if isinstance(kind, T.DateType | T.TimestampNTZType):
+        return F.lit("1970-01-01").cast(kind)
     return F.lit("" if isinstance(kind, (T.StringType, T.BinaryType)) else "0").cast(kind)

@@ -45,7 +45,15 @@ class Description:
     @classmethod
     def plain(cls, plan: JoinPlan) -> Description:
         """That of a join whose inputs have no other names: one that runs in process."""
-        columns = {spec.name: [InputColumn(name, name) for name in spec.schema.names[1:]] for spec in plan.inputs}
+        flags = plan.null_flags
+        columns = {
+            spec.name: [
+                InputColumn(name, name, null_if=flags.get(name, ""))
+                for name in spec.schema.names[1:]
+                if name not in flags.values()
+            ]
+            for spec in plan.inputs
+        }
         return cls(plan, columns, "in-process")
 
     def check_input(self, who: str, name: object) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from watersmeet.engine.why import why
+from watersmeet.engine.why import as_null, why
 from watersmeet.errors import StateDirError, StateError, WatersmeetError
 from watersmeet.release import __version__
 from watersmeet.storage.uri import is_local
@@ -68,6 +68,7 @@ class ShownJoin:
             if self._reader is None:
                 return {"rows": [], "error": "The join has not begun yet."}
             names = self._reader.names
+            key = as_null(key) if self._reader.nulls_match else key
             found = why(self._reader.directory, key, limit=MOST_WHY, named=lambda name: names[name])
         except WatersmeetError as error:
             return {"rows": [], "error": str(error)}

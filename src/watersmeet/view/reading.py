@@ -149,6 +149,11 @@ class JoinReader(History):
         plain = {name: kind.strip('"') for name, kind in types.items() if kind.startswith('"')}  # others are structures
         return [(name, plain.get(name, str(kind))) for name, kind in key_columns(self.description)]
 
+    @property
+    def nulls_match(self) -> bool:
+        """Whether a null matches a null in a column of the key."""
+        return self.description is not None and bool(self.description.plan.null_flags)
+
     def is_local(self, name: str) -> bool:
         """Whether the times of an input have no zone."""
         return self.description is not None and clock_is_local(self.description, name)

@@ -17,6 +17,8 @@ from watersmeet.view.site import LOOPBACK, make_site
 
 START_SECONDS = 10.0
 HEIGHT = 720  # of the frame in a notebook, in pixels
+# All addresses of this machine, and one of the network that is nobody's.
+EVERYWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1"), "::": (socket.AF_INET6, "2001:db8::1")}
 
 
 class PageServer:
@@ -31,7 +33,7 @@ class PageServer:
         self.board = board
         self.token = token or (None if host in LOOPBACK else secrets.token_urlsafe(24))
         self._socket = _bound(host, port)
-        shown = f"[{host}]" if ":" in host else host
+        shown = _reachable(host)
         self.address = f"http://{shown}:{self._socket.getsockname()[1]}/"
         config = uvicorn.Config(
             make_site(board, token=self.token, framed=framed, is_over=lambda: self._server.should_exit),
@@ -79,6 +81,19 @@ class PageServer:
     def _repr_html_(self) -> str:
         """The page in a frame, for notebooks. The address is made here: it has nothing to escape."""
         return f'<iframe src="{self.url}" title="Watersmeet" width="100%" height="{HEIGHT}" style="border:0"></iframe>'
+
+
+def _reachable(host: str) -> str:
+    """A host as it stands in an address. All addresses of this machine are none: the one that others reach it by is."""
+    if host in EVERYWHERE:
+        family, elsewhere = EVERYWHERE[host]
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:  # nothing is sent
+            try:
+                asked.connect((elsewhere, 9))
+                host = asked.getsockname()[0]
+            except OSError:  # there is no network
+                host = "localhost"
+    return f"[{host}]" if ":" in host else host
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -53,7 +53,7 @@ class Snapshot:
         self.family = _FAMILY.get(join.record["identity"]["operator"], "progressive")
         self.failures = [*join.failures, *self.live.get("failures", ())]
         self.status = self._status()
-        # While it runs, silence counts up to now; afterwards up to its last batch.
+        # While it runs, rates and waits count up to now; afterwards up to its last batch.
         self.until = self.now if self.status == "running" else self.newest.time
         self.manifests: list[Manifest] = list(join.manifests.values())
 
@@ -71,6 +71,7 @@ class Snapshot:
             "options": {**identity["options"], **join.tuning},
             "choices": [] if join.story is None else [asdict(choice) for choice in join.story.reasons],
             "key_columns": [{"name": name, "type": kind} for name, kind in join.key_columns],
+            "nulls_match": join.nulls_match,
             "status": self.status,
             "phase": self.live.get("phase"),
             "now": self.now,
@@ -136,7 +137,8 @@ class Snapshot:
             "rows": rows,
             "rate": self._rate(lambda one: one.rows_in.get(name, 0), rows),
             "ended": name in join.ended,
-            "silent_seconds": max((self.until - last) / 1e6, 0.0),
+            # Up to the newest batch: while one is under way nobody knows what it has found.
+            "silent_seconds": max((self.newest.time - last) / 1e6, 0.0),
             "silent_batches": sum(any(one.rows_in.values()) for one in since),
             "backlog": self.live.get("backlog", {}).get(shown),
             "late": join.counted[f"late.{name}"],
@@ -390,6 +392,7 @@ class Snapshot:
             growth=state["growth"],
             full_in=state["full_in"],
             failure=self._failure(),
+            hot_keys=join.record["identity"].get("hot_keys", "off"),
         )
 
     def _failure(self) -> str | None:

@@ -24,6 +24,7 @@ NULL_SHARE = 0.05
 SKEW = 2.0  # the fullest partition over their mean
 SOON = 7 * 86400.0  # seconds until the disk is full
 SLOWER = 4.0  # the newest batches over the usual ones
+SPREADING = ("progressive", "window", "multiway")  # have the option hot_keys
 _GOES_ON = "Starting it again goes on where it stopped."
 
 Level = Literal["bad", "warning", "note"]
@@ -83,6 +84,7 @@ class Facts:
     growth: float = 0.0  # bytes per second
     full_in: float | None = None  # seconds
     failure: str | None = None  # of the last run, if it has not gone on since
+    hot_keys: str = "off"  # or auto: rows of such keys are spread
 
     @property
     def recent_rows(self) -> int:
@@ -103,6 +105,14 @@ def _failed(facts: Facts) -> Iterator[Trouble]:
 
 
 def _hot_key(facts: Facts) -> Iterator[Trouble]:
+    if facts.hot_keys == "auto":  # then it is the join's business
+        return
+    advice = (
+        "Filter the key if it stands for nothing (an empty string, a default), or aggregate the input by key before the "
+        "join. More partitions do not help: a key lives in one."
+    )
+    if facts.family in SPREADING:
+        advice += ' `hot_keys="auto"` spreads it; that needs a new state directory.'
     for one in facts.inputs:
         if one.top and one.rows >= FEW_ROWS and one.top[0][1] >= HOT_SHARE:
             key, share = one.top[0]
@@ -113,8 +123,7 @@ def _hot_key(facts: Facts) -> Iterator[Trouble]:
                 f"One key has {amount} of all rows of {one.name}",
                 f"Key {key} has about {percent(share)} of the {number(one.rows)} rows of {one.name}. All of them go to "
                 "one partition, which does that share of the work alone.",
-                "Filter the key if it stands for nothing (an empty string, a default), or aggregate the input by key "
-                "before the join. More partitions do not help: a key lives in one.",
+                advice,
                 "keys",
             )
 
@@ -167,11 +176,9 @@ def _late(facts: Facts) -> Iterator[Trouble]:
     for one in facts.inputs:
         late = max(one.late, one.too_late)
         if late >= 10 and late >= LATE_SHARE * one.recent_rows:
-            lost = (
-                f"{number(one.too_late)} of them found nothing left to match."
-                if one.too_late
-                else "All were joined with what is left."
-            )
+            lost = "All were joined with what is left."
+            if one.too_late:
+                lost = f"{'All' if one.too_late >= late else number(one.too_late)} of them found nothing left to match."
             yield Trouble(
                 f"late-{one.name}",
                 "bad" if one.too_late else "warning",

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.conformance.cases import CASES
 from tests.conformance.sampling import every_case
+from tests.troubled_joins import nulls_match
 
 from watersmeet.engine.held_rows import HeldRows, as_key, complete_version, open_rows, user_table
 from watersmeet.engine.runtime import run_batch
@@ -333,13 +334,21 @@ def test_a_directory_without_the_record(tmp_path: Path) -> None:
     [
         ([1, 2], r"a value for each key column \(_k0: int64\), found 2 of them"),
         ("seventeen", r"a key \(_k0: int64\), found 'seventeen'"),
-        (None, "a null cannot be looked for"),
+        (None, "a null matches nothing in this join"),
     ],
 )
 def test_keys_that_are_none(key: Any, message: str, tmp_path: Path) -> None:
     directory = begin(make_plan("symmetric"), tmp_path)
     with pytest.raises(OptionError, match=message):
         why(directory, key)
+
+
+def test_a_null_that_matches_can_be_looked_for(tmp_path: Path) -> None:
+    plan = nulls_match(make_plan("symmetric", keys=(pa.int64(), pa.bool_())))
+    directory = begin(plan, tmp_path)
+    run(plan, directory, 0, Arrival({"left": [(0, True, 1, "null"), (0, False, 2, "zero")]}))
+    assert [(one.row["_k0"], one.row["_p1"]) for one in why(directory, None)] == [(None, "null")]
+    assert [(one.row["_k0"], one.row["_p1"]) for one in why(directory, 0)] == [(0, "zero")]
 
 
 def test_an_input_that_is_none(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.troubled_joins import nulls_match
 
 from watersmeet.columns.arrow import HASH, hash_keys
 from watersmeet.engine.hot_keys import KEEP, SAMPLE, KeyWatch, key_text
@@ -121,6 +122,17 @@ def test_several_key_columns_are_one_key() -> None:
     watch = KeyWatch(plan, {}, batch_of(plan, 0, Arrival({"left": [(1, "a", 0, "")]})))
     watch.emitted(pa.table({"k0": [1, 1, 1], "k1": ["a", "b", "b"]}))
     assert watch.save()["results"]["top"] == {"1, b": 2, "1, a": 1}
+
+
+def test_a_null_that_matches_is_shown_as_one() -> None:
+    plan = nulls_match(make_plan("symmetric", keys=(pa.int64(), pa.bool_())))
+    came = {"left": [(0, True, 1, ""), (0, True, 2, ""), (0, False, 3, "")]}
+    watch = KeyWatch(plan, {}, batch_of(plan, 0, Arrival(came)))
+    watch.emitted(results([None, None, None, 0]))  # type: ignore[list-item]
+    saved = watch.save()
+    assert saved["rows"]["left"]["top"] == {r"\N": 2, "0": 1}
+    assert saved["results"]["top"] == {r"\N": 3, "0": 1}
+    assert watch.estimates()["fan_out_max"] == 3
 
 
 def test_long_keys_are_cut_and_stay_apart() -> None:

@@ -146,8 +146,11 @@ def test_another_address_always_has_a_token(folder: Path) -> None:
         assert page.token is not None
         assert len(page.token) >= 32
         assert page.url.endswith(f"/?token={page.token}")
+        assert "0.0.0.0" not in page.url, "that is no address that a browser opens"
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(page.url) as answer:
+            assert b"<title>Watersmeet</title>" in answer.read()
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(page.address.replace("0.0.0.0", "127.0.0.1") + "api/joins")
+            urllib.request.urlopen(page.address + "api/joins")
 
 
 def test_a_directory_without_a_join_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.troubled_joins import fan_out, healthy, late_rows, rows_of, run_join, small_budget, two_partitions
+from tests.troubled_joins import fan_out, healthy, late_rows, rows_of, run_join, silent_input, small_budget, two_partitions
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.story import Side, Story, record_story
@@ -46,6 +46,16 @@ def test_totals_are_those_of_the_metrics(tmp_path: Path) -> None:
     assert sum(sum(part["rows"].values()) for part in shown["partition_list"]) == sum(rows.values())
     assert shown["troubles"] == []
     assert (shown["status"], shown["family"], len(shown["partition_list"])) == ("running", "progressive", 4)
+
+
+def test_silence_lasts_up_to_the_newest_batch(tmp_path: Path) -> None:
+    """A batch that takes long is no silence: nobody knows yet what it has found."""
+    folder = silent_input(tmp_path / "join")
+    now = int(time.time() * 1e6)
+    for at in (now, now + 30_000_000):
+        orders, payments = document(folder, now=at)["inputs"]
+        assert orders["silent_seconds"] == 0
+        assert (payments["silent_seconds"], payments["silent_batches"]) == (24, 12)
 
 
 def test_what_is_new_and_what_was_known_make_the_whole(tmp_path: Path) -> None:

@@ -82,6 +82,26 @@ def test_silence_is_trouble_only_beside_rows_of_others() -> None:
     assert silent(silent_batches=2) == []
 
 
+def test_a_hot_key_can_be_spread() -> None:
+    def advice(family: str, hot_keys: str = "off") -> list[str]:
+        hot = (InputFacts("a", rows=1000, top=(("k", 0.5),)),)
+        return [one["advice"] for one in troubles(Facts(family, running=True, inputs=hot, hot_keys=hot_keys))]
+
+    assert 'hot_keys="auto"' in advice("window")[0]
+    assert "hot_keys" not in advice("semi_stream")[0], "it has no such option"
+    assert advice("window", "auto") == []
+
+
+def test_late_rows_without_any_use() -> None:
+    def late(too_late: int) -> str:
+        came = (InputFacts("a", rows=100, recent_rows=100, late=20, too_late=too_late),)
+        return str(troubles(Facts("window", running=True, inputs=came))[0]["sentence"])
+
+    assert late(0).endswith("All were joined with what is left.")
+    assert late(7).endswith("7 of them found nothing left to match.")
+    assert late(20).endswith("All of them found nothing left to match.")
+
+
 def test_the_worst_comes_first() -> None:
     few = (InputFacts("a", rows=10, null_keys=10),)
     found = troubles(Facts("progressive", running=True, repeats=1, partition_rows=(900, 10, 10), inputs=few))

@@ -86,7 +86,7 @@ export class Lane {
       points: { show: false },
     }));
     const axes = [
-      { show: this.axis, stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 24, space: 90,
+      { show: this.axis, stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 24, space: 66,
         values: [[86400, "{YYYY}-{MM}-{DD}"], [3600, "{HH}:{mm}"], [60, "{HH}:{mm}"], [1, "{HH}:{mm}:{ss}"], [0.001, ":{ss}.{fff}"]].map(
           ([length, form]) => [length, form, null, null, null, null, null, null, 1]) },
       { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 62,

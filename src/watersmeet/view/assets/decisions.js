@@ -135,7 +135,8 @@ export class Decisions {
       if (groups.at(-1)?.batch !== one.batch) groups.push({ batch: one.batch, time: one.time, items: [] });
       const id = `${one.batch}/${one.partition}/${one.sentence}`;
       groups.at(-1).items.push(el("li", {}, el("details", { "data-id": id, open: open.has(id) },
-        el("summary", {}, el("span", { class: "kind" }, words(one.kind)), el("span", { class: "sentence" }, one.sentence)),
+        el("summary", {}, el("span", { class: "kind" }, words(one.kind)), el("span", { class: "sentence" }, one.sentence),
+          this.join.partitions > 1 ? el("span", { class: "where" }, `partition ${one.partition}`) : null),
         el("dl", {}, [["partition", one.partition], ["time", moment(one.time)], ...Object.entries(one.numbers)].map(([name, value]) =>
           [el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, typeof value === "string" ? value : shown(value))])))));
     }

@@ -32,29 +32,36 @@ function band(x1, y1, x2, y2, width1, width2, fill, title) {
   svg("title", {}, title));
 }
 
+// The middles of boxes that stand one below the other, around the middle of the picture.
+function stacked(talls, gap, middle) {
+  let reached = middle - talls.reduce((sum, tall) => sum + tall + gap, -gap) / 2;
+  return talls.map((tall) => { reached += tall + gap; return reached - gap - tall / 2; });
+}
+
 function drawing(join) {
   const parts = chosen(join), inputs = join.inputs;
   const rows = inputs.map((one) => parts.reduce((sum, part) => sum + part.rows[one.name], 0));
   const allRows = rows.reduce((sum, count) => sum + count, 0), results = parts.reduce((sum, part) => sum + part.results, 0);
-  const least = 30 + 11 * inputs.length, gap = 10;
+  const least = 30 + 11 * inputs.length, gap = 10, top = 30;
   const scale = (parts.length > 4 ? 340 : 240) / Math.max(allRows, 1);
   const talls = parts.map((part) => Math.max(least, part.total * scale + 8));
-  const height = Math.max(talls.reduce((sum, tall) => sum + tall + gap, 40), 90 * inputs.length + allRows * scale * 0.4 + 40);
+  const tallsIn = rows.map((count) => Math.max(66, count * scale + 8));
   const shrunk = Math.max(1, results / Math.max(allRows, 1));
   const scaleOut = scale / shrunk;
+  const tallOut = Math.max(66, results * scaleOut + 8);
+  const height = top + 10 + Math.max(tallOut, ...[talls, tallsIn].map((all) => all.reduce((sum, tall) => sum + tall + gap, -gap)));
+  const middleY = top + (height - top - 10) / 2;
   const held = Math.max(1, ...parts.map((part) => inputs.reduce((sum, one) => sum + part.held[one.name].resident_bytes + part.held[one.name].spilled_bytes, 0)));
   const bands = [], boxes = [], texts = [];
-  let reached = 30 + (height - 40 - talls.reduce((sum, tall) => sum + tall + gap, -gap)) / 2;
-  const centres = talls.map((tall) => { reached += tall + gap; return reached - gap - tall / 2; });
+  const centres = stacked(talls, gap, middleY), centresIn = stacked(tallsIn, gap, middleY);
   const centre = (at) => centres[at];
 
-  // inputs, spread over the height
-  const room = (height - 40) / inputs.length;
-  const startY = inputs.map((_, at) => 30 + room * at + room / 2 - (rows[at] * scale) / 2);
+  // inputs
+  const startY = inputs.map((_, at) => centresIn[at] - (rows[at] * scale) / 2);
   const used = inputs.map(() => 0);
   const partUsed = parts.map((part) => -(part.total * scale) / 2);
   inputs.forEach((one, at) => {
-    const y = 30 + room * at + room / 2, tall = Math.max(66, rows[at] * scale + 8);
+    const y = centresIn[at], tall = tallsIn[at];
     boxes.push(svg("rect", { class: "node", x: LEFT.x, y: y - tall / 2, width: LEFT.width, height: tall, rx: 10 }),
       svg("rect", { fill: streamColor(at), x: LEFT.x, y: y - tall / 2 + 10, width: 5, height: tall - 20, rx: 2.5 }));
     texts.push(svg("text", { class: "name", x: LEFT.x + 18, y: y - 8 }, one.name.length > 17 ? `${one.name.slice(0, 16)}…` : one.name, svg("title", {}, one.name)),
@@ -72,9 +79,7 @@ function drawing(join) {
   });
 
   // results
-  const middleY = 30 + (height - 40) / 2;
   let out = middleY - (results * scaleOut) / 2;
-  const tallOut = Math.max(66, results * scaleOut + 8);
   boxes.push(svg("rect", { class: "node", x: RIGHT.x, y: middleY - tallOut / 2, width: RIGHT.width, height: tallOut, rx: 10 }),
     svg("rect", { fill: "var(--results)", x: RIGHT.x + RIGHT.width - 5, y: middleY - tallOut / 2 + 10, width: 5, height: tallOut - 20, rx: 2.5 }));
   texts.push(svg("text", { class: "name", x: RIGHT.x + 14, y: middleY - 8 }, "results"),

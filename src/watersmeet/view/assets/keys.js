@@ -4,7 +4,7 @@ import { el, refill } from "./dom.js";
 import { duration, moment, number, percent, plural, short } from "./format.js";
 import { streamColor } from "./charts.js";
 
-const RARE = 0.005;
+const RARE = 0.005, RECENT = 50; // batches, as the server has it
 
 // A key that is not among the most frequent ones was not counted: that is no zero.
 function share(value, css) {
@@ -28,7 +28,10 @@ function hotKeys(join) {
 
 function fanOut(join) {
   const fan = join.keys.fan_out;
-  if (!fan) return el("p", { class: "calm" }, "No results in the newest batches.");
+  if (!fan) {
+    const some = join.series.results.slice(-RECENT).some((count) => count);
+    return el("p", { class: "calm" }, some ? "Not known: no sample of the newest batches has results with their whole key." : "No results in the newest batches.");
+  }
   return el("dl", { class: "figures" }, [["average", fan.mean], ["p90", fan.p90], ["p99", fan.p99], ["largest", fan.max]].map(([name, value]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, short(value)))));
 }
@@ -40,11 +43,12 @@ export class Keys {
     this.fan = el("div", {});
     this.answer = el("div", { class: "answer", role: "status", "aria-live": "polite" });
     this.fields = [];
+    this.nulls = el("span", { hidden: true }, " In this join a null matches a null: write it as ", el("code", {}, "\\N"), ".");
     this.labels = el("div", { class: "fields" });
     this.form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.ask(); } }, this.labels, el("button", { type: "submit" }, "Explain"));
     this.node = el("div", { class: "view" },
       el("section", { class: "card" }, el("h2", {}, "Why is this row not out yet?"),
-        el("p", { class: "hint" }, "Type a key: the rows held for it, since when, and what each waits for."),
+        el("p", { class: "hint" }, "Type a key: the rows held for it, since when, and what each waits for.", this.nulls),
         app.live ? this.form : el("p", {}, "A saved page cannot ask the join. Open it with ", el("code", {}, "watersmeet ui STATE_DIR"), "."), this.answer),
       el("section", { class: "card" }, el("h2", {}, "Hot keys"), el("p", { class: "hint" }, "Approximate: up to twenty keys that stand out, with their shares of all rows and results so far, and the results of each of their rows on the input that has fewest."), this.hot),
       el("section", { class: "card" }, el("h2", {}, "Fan-out"), el("p", { class: "hint" }, "Results of one key in one batch, over the newest batches."), this.fan));
@@ -64,6 +68,7 @@ export class Keys {
 
   // A field for each column of the key.
   build(join) {
+    this.nulls.hidden = !join.nulls_match;
     const columns = join.key_columns.length ? join.key_columns : [{ name: "key", type: "" }];
     const labels = columns.length === 1 ? ["Key"] : columns.map((one) => one.name);
     this.fields = columns.map((one, at) => el("input", { id: `key-${at}`, name: "key", type: "text", autocomplete: "off", spellcheck: "false",

@@ -44,10 +44,10 @@ function delayTile(join) {
   const { delay } = join, waits = delay.waits;
   const waiting = join.inputs.reduce((sum, one) => sum + one.waiting_rows, 0);
   const whole = delay.batch_seconds ?? null;
-  return tile("Delay", [duration(whole ?? delay.join_seconds), el("small", {}, whole === null ? " in the join" : " newest batch")],
+  return tile("Delay", [duration(whole ?? delay.join_seconds), el("small", {}, whole === null ? " newest, in the join" : " newest batch")],
     el("ul", { class: "facts" },
-      el("li", {}, el("span", {}, "in the join"), el("b", {}, figure("join_seconds", delay.median, duration(delay.median)))),
-      el("li", {}, el("span", {}, "p95"), el("b", {}, duration(delay.p95))),
+      el("li", {}, el("span", {}, whole === null ? "median" : "in the join"), el("b", {}, figure("join_seconds", delay.median, duration(delay.median)))),
+      el("li", {}, el("span", {}, whole === null ? "p95" : "in the join, p95"), el("b", {}, duration(delay.p95))),
       waits && waits.p95 !== null ? el("li", {}, el("span", {}, "rows wait, p95"), el("b", {}, plural(waits.p95, "batch"))) : null,
       Object.entries(delay.held ?? {}).map(([name, held]) => el("li", {}, el("span", {}, `oldest row of ${name}`), el("b", {}, figure(`held_for.${name}`, held, duration(held))))),
       waiting ? el("li", {}, el("span", {}, "rows waiting"), el("b", {}, number(waiting))) : null));
@@ -72,12 +72,14 @@ function stateTile(join) {
 function situation(one, join) {
   if (one.ended) return "ended";
   if (join.status !== "running") return "open";
-  return one.silent_seconds >= 10 ? `silent for ${duration(one.silent_seconds)}` : one.rows ? "flowing" : "waiting";
+  const since = (join.now - join.newest_time) / 1e6;
+  if (one.silent_seconds >= 10) return `silent for ${duration(one.silent_seconds)}`;
+  return since >= 10 ? `no batch for ${duration(since)}` : one.rows ? "flowing" : "waiting";
 }
 
 function inputTable(join) {
   const clocks = join.inputs.some((one) => one.clock !== null);
-  const backlogs = join.inputs.some((one) => one.backlog);
+  const backlogs = join.status === "running";
   const reasons = (left) => Object.entries(left).sort((a, b) => b[1] - a[1]).map(([name, rows]) => `${name.replaceAll("_", " ")} ${short(rows)}`).join(", ") || "–";
   const heads = ["Input", "Now", "Rows", "Held", "On disk", "Late", ...(clocks ? ["Its clock"] : []), ...(backlogs ? ["Backlog"] : []), "Left, by reason"];
   return table("Inputs", heads, join.inputs.map((one, at) => [
@@ -88,9 +90,16 @@ function inputTable(join) {
     number(one.spilled_rows),
     figure(`late.${one.internal}`, one.late, number(one.late)),
     ...(clocks ? [one.clock ?? "–"] : []),
-    ...(backlogs ? [one.backlog ?? "–"] : []),
+    ...(backlogs ? [one.ended ? "–" : one.backlog ?? el("span", { class: "quiet" }, "not known")] : []),
     reasons(one.left),
   ]), { numeric: [2, 3, 4, 5] });
+}
+
+// State directories do not know what waits at the sources.
+function backlogHint(join) {
+  if (join.status !== "running" || join.inputs.every((one) => one.ended || one.backlog)) return null;
+  return el("p", { class: "hint below" }, "Backlog: what waits at a source is not in the state. ", el("code", {}, "watersmeet run --ui"),
+    " shows it for folders of this machine and for Kafka.");
 }
 
 function choiceList(join) {
@@ -145,7 +154,7 @@ export class Overview {
       el("div", { class: "tiles" }, flowTile(join), resultTile(join), delayTile(join), stateTile(join)));
     if (!this.charts) this.build(join);
     for (const chart of this.charts) chart.update(join, at);
-    refill(this.inputs, inputTable(join));
+    refill(this.inputs, inputTable(join), backlogHint(join));
     this.chosen.hidden = !join.choices?.length;
     if (join.choices?.length) refill(this.chosen, el("h2", {}, "Chosen when the join was built"), choiceList(join));
     this.join = join;
