@@ -15,10 +15,12 @@ from watersmeet.engine.runtime import run_batch
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.plan import JoinPlan
 from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.state.description import Description, record_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import register_join
 from watersmeet.testing.arrivals import Arrival, Row, batch_of, make_plan
+from watersmeet.testing.masters import semi_stream_plan, write_master
 from watersmeet.window.options import WindowOptions
 
 SECOND = 1_000_000
@@ -37,6 +39,7 @@ def run_join(
     names: Mapping[str, str] | None = None,
     run_id: Callable[[int], str] = lambda number: "one",
     ended: frozenset[str] = frozenset(),
+    signals: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Path:
     """Run batches `every` so many seconds apart, the last of them `ends_ago` seconds before now."""
     directory = StateDir(folder)
@@ -48,15 +51,15 @@ def run_join(
     for number, rows in enumerate(batches):
         last = number == len(batches) - 1
         at = first + int(number * every * SECOND)
-        arrival = Arrival(rows, time=at, ended=ended if last else frozenset())
+        sent = (signals or {}).get(number, ())
+        arrival = Arrival(rows, time=at, ended=ended if last else frozenset(), signals=sent)
         for partition in range(plan.partitions):
             mine = batch_of(plan, number, arrival)
             kept = {
                 name: table.filter(pa.array(table.column("_hash").to_numpy() % plan.partitions == partition))
                 for name, table in mine.rows.items()
             }
-            batch = type(mine)(number, at, kept, ended=arrival.ended)
-            for _ in run_batch(plan, directory, partition, batch, run_id=run_id(number)):
+            for _ in run_batch(plan, directory, partition, replace(mine, rows=kept), run_id=run_id(number)):
                 pass
     return folder
 
@@ -128,6 +131,32 @@ def late_rows(folder: Path) -> Path:
             (*row[:3], old if number % 10 == 0 else at) for number, row in enumerate(rows_of(_random(n, 100, 50), at))
         ]
         batches.append({"left": left, "right": right})
+    return run_join(folder, plan, batches)
+
+
+def three_inputs(folder: Path) -> Path:
+    """Many clicks, few buys and views, in one join."""
+    amounts = {"buys": 5, "clicks": 400, "views": 20}
+    plan = two_partitions(make_plan("mjoin", inputs=tuple(amounts)), 3)
+    batches = [{name: rows_of(_random(n, rows, 300)) for name, rows in amounts.items()} for n in range(6)]
+    return run_join(folder, plan, batches, names={})
+
+
+def new_versions(folder: Path) -> Path:
+    """A stream with a few frequent keys, joined with a table that gets another version on the way."""
+    table = str(folder.parent / "table")
+    for version in (1, 2):
+        write_master(table, [(key, key, f"v{version}") for key in range(200)], chunk_rows=16)
+    plan = semi_stream_plan(table, tuning={"max_delay": 4, "idle_chunks": 0})
+    batches = [{"stream": rows_of([1, 2, 3] * 30 + _random(n, 20, 200))} for n in range(20)]
+    return run_join(folder, plan, batches, names={}, signals={6: (2,)})
+
+
+def small_quota(folder: Path) -> Path:
+    """Far more rows than a batch may process, and memory for few of those that wait."""
+    options = PunctuatedOptions(quota=20, memory=12_000)
+    plan = make_plan("punctuated", options=options.identity(), tuning=options.tuning())
+    batches = [{name: rows_of(_random(2 * n + i, 150, 3000)) for i, name in enumerate(NAMES)} for n in range(12)]
     return run_join(folder, plan, batches)
 
 

@@ -10,7 +10,20 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import LAPTOP, PHONE, save_picture
-from tests.troubled_joins import fan_out, healthy, hot_key, late_rows, rows_of, run_join, silent_input, small_budget
+from tests.troubled_joins import (
+    fan_out,
+    healthy,
+    hot_key,
+    late_rows,
+    new_versions,
+    nulls_match,
+    rows_of,
+    run_join,
+    silent_input,
+    small_budget,
+    small_quota,
+    three_inputs,
+)
 from watersmeet.pipeline.failures import record_failure
 from watersmeet.state.directory import StateDir
 from watersmeet.testing.arrivals import make_plan
@@ -256,6 +269,77 @@ def test_a_key_of_several_columns_has_a_field_for_each(page: Page, tmp_path: Pat
         expect(page.locator(".answer")).to_contain_text("Nothing is held for the key")
 
 
+def test_three_inputs_of_very_different_size_stand_apart(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([three_inputs(tmp_path / "visits")])) as server:
+        page.goto(f"{server.url}#view=flow")
+        expect(page.locator("svg.flow")).to_be_visible()
+        assert page.evaluate(OVERLAPS) == []
+        page.goto(f"{server.url}#view=decisions")
+        first = page.locator(".decisions summary").first
+        expect(first).to_contain_text("drove")
+        expect(first).to_contain_text("partition ")
+
+
+@pytest.mark.parametrize(
+    ("make", "lane", "words"),
+    [
+        (new_versions, "swap once", "Version 2 of the master table took over from version 1"),
+        (new_versions, "refresh once", "Version 2 of the master table is being warmed up with"),
+        (small_quota, "quota lifted", "Memory was full:"),
+    ],
+)
+def test_what_happens_now_and_then_is_on_the_timeline(
+    make: Callable[[Path], Path], lane: str, words: str, page: Page, tmp_path: Path
+) -> None:
+    with PageServer(Board.of([make(tmp_path / "orders")])) as server:
+        page.goto(f"{server.url}#view=decisions")
+        row = page.locator(".lane-row", has_text=lane)
+        row.locator(".bin").first.click()
+        expect(page.locator(".decisions summary").first).to_contain_text(words)
+        assert "kind=" in page.url
+
+
+def test_keys_can_be_read_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport=PHONE)  # type: ignore[arg-type]
+    page = context.new_page()
+    keys = [*["20000"] * 50, *["0b7c9f1e-5f0a-4b7e-9d51-1c2a7a3c55aa"] * 40, *["7"] * 30]
+    plan = make_plan("symmetric", keys=(pa.string(),))
+    folder = run_join(tmp_path / "orders", plan, [{"left": rows_of(keys), "right": rows_of(["7"])}])
+    with PageServer(Board.of([folder])) as server:
+        page.goto(f"{server.url}#view=keys")
+        code = page.locator(".keys code")
+        expect(code).to_have_count(3)
+        lines = {one.inner_text(): one.evaluate("node => node.getClientRects().length") for one in code.all()}
+        assert lines["20000"] == lines["7"] == 1, "a short key stands in one line"
+        assert 1 < lines[keys[50]] <= 6, "a long one in few"
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    context.close()
+
+
+def test_a_backlog_that_is_not_known_is_called_so(page: Page, tmp_path: Path) -> None:
+    with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
+        page.goto(server.url)
+        inputs = page.get_by_role("region", name="Inputs")
+        expect(inputs).to_contain_text("Backlog")
+        expect(inputs.get_by_text("not known")).to_have_count(2)
+        expect(page.get_by_text("what waits at a source is not in the state")).to_be_visible()
+
+
+def test_a_null_key_can_be_asked_for_where_nulls_match(page: Page, tmp_path: Path) -> None:
+    plan = nulls_match(make_plan("symmetric", keys=(pa.int64(), pa.bool_())))
+    came = [(0, True, n, "null") for n in range(3)] + [(0, False, 9, "zero")]
+    folder = run_join(tmp_path / "orders", plan, [{"left": came}])
+    with PageServer(Board.of([folder, healthy(tmp_path / "others")])) as server:
+        page.goto(f"{server.url}#join=orders&view=keys")
+        expect(page.locator(".keys code").first).to_have_text(r"\N")
+        expect(page.get_by_text("In this join a null matches a null")).to_be_visible()
+        page.get_by_label("Key", exact=True).fill(r"\N")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_contain_text(r"3 rows held for the key \N")
+        page.goto(f"{server.url}#join=others&view=keys")
+        expect(page.get_by_text("In this join a null matches a null")).to_be_hidden()
+
+
 def test_an_address_that_names_nothing_shows_the_overview(page: Page, tmp_path: Path) -> None:
     with PageServer(Board.of([healthy(tmp_path / "orders")])) as server:
         page.goto(f"{server.url}#view=constructor&join=__proto__&batch=77&key=%&kind=%ff")
@@ -276,6 +360,20 @@ def test_times_of_rows_are_those_of_the_join_wherever_the_browser_is(browser: Br
     context.close()
 
 
+# Boxes of the drawing that overlap, and texts that leave the box they begin in.
+OVERLAPS = """() => {
+  const boxes = [...document.querySelectorAll("svg.flow .node")].map((node) => node.getBBox());
+  const bad = [];
+  boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
+    if (a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height) bad.push([a.y, b.y]);
+  }));
+  for (const text of document.querySelectorAll("svg.flow .name, svg.flow .fact")) {
+    const t = text.getBBox();
+    const inside = boxes.some((b) => t.x >= b.x && t.y >= b.y && t.x + t.width <= b.x + b.width && t.y + t.height <= b.y + b.height);
+    if (!inside) bad.push(text.textContent);
+  }
+  return bad;
+}"""
 # A script that did not come with the page.
 INJECTED = """() => {
   const script = document.createElement("script");
