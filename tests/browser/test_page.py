@@ -364,13 +364,14 @@ def test_times_of_rows_are_those_of_the_join_wherever_the_browser_is(browser: Br
 OVERLAPS = """() => {
   const boxes = [...document.querySelectorAll("svg.flow .node")].map((node) => node.getBBox());
   const bad = [];
+  const meet = (a, b, from, length) => a[from] < b[from] + b[length] && b[from] < a[from] + a[length];
   boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
-    if (a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height) bad.push([a.y, b.y]);
+    if (meet(a, b, "x", "width") && meet(a, b, "y", "height")) bad.push([a.y, b.y]);
   }));
   for (const text of document.querySelectorAll("svg.flow .name, svg.flow .fact")) {
     const t = text.getBBox();
-    const inside = boxes.some((b) => t.x >= b.x && t.y >= b.y && t.x + t.width <= b.x + b.width && t.y + t.height <= b.y + b.height);
-    if (!inside) bad.push(text.textContent);
+    const within = (b, from, length) => t[from] >= b[from] && t[from] + t[length] <= b[from] + b[length];
+    if (!boxes.some((b) => within(b, "x", "width") && within(b, "y", "height"))) bad.push(text.textContent);
   }
   return bad;
 }"""

@@ -38,7 +38,7 @@ def plot_metrics(records: list[BatchRecord], title: str) -> Figure:
         axis.fill_between(batches, values, step="mid", color=color, alpha=0.17, linewidth=0)
         axis.step(batches, values, where="mid", color=color, linewidth=1.4)
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    _lane(axes[-2], "time in the join", "seconds per batch")
+    _lane(axes[-2], "time in the join", "seconds per batch", whole=False)
     axes[-2].plot(batches, [record.seconds for record in records], color=TIME, linewidth=1.4)
     _lane(axes[-1], "state", "held after the batch")
     resident, spilled = ([getattr(record, name) for record in records] for name in ("resident_bytes", "spilled_bytes"))
@@ -50,6 +50,7 @@ def plot_metrics(records: list[BatchRecord], title: str) -> Figure:
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes:
         axis.set_ylim(bottom=0)
+    figure.align_ylabels(axes)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     return figure
 
@@ -94,11 +95,12 @@ def save(figure: Figure, file: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _lane(axis: Axes, title: str, unit: str) -> None:
+def _lane(axis: Axes, title: str, unit: str, *, whole: bool = True) -> None:
+    """The frame of a lane; amounts of something `whole` have no marks in between."""
     axis.set_title(title, loc="left", fontsize=9, fontweight="bold", color=INK, pad=3)
     axis.set_ylabel(unit, fontsize=7, color=QUIET)
     axis.tick_params(labelsize=8, colors=QUIET, length=0)
-    axis.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=whole, min_n_ticks=1))
     axis.grid(color=HAIR, linewidth=0.8)
     axis.set_axisbelow(True)
     for side in axis.spines.values():

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from watersmeet.engine.rescale import Rescaled
 from watersmeet.engine.rescale import rescale as divide
-from watersmeet.engine.why import Reason
-from watersmeet.engine.why import as_null
+from watersmeet.engine.why import Reason, as_null
 from watersmeet.engine.why import why as reasons_of
 from watersmeet.errors import StateDirError
 from watersmeet.pipeline.history import BatchRecord, History

@@ -108,8 +108,8 @@ def _hot_key(facts: Facts) -> Iterator[Trouble]:
     if facts.hot_keys == "auto":  # then it is the join's business
         return
     advice = (
-        "Filter the key if it stands for nothing (an empty string, a default), or aggregate the input by key before the "
-        "join. More partitions do not help: a key lives in one."
+        "Filter the key if it stands for nothing (an empty string, a default), or aggregate the input by key before "
+        "the join. More partitions do not help: a key lives in one."
     )
     if facts.family in SPREADING:
         advice += ' `hot_keys="auto"` spreads it; that needs a new state directory.'

@@ -9,7 +9,16 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.troubled_joins import fan_out, healthy, late_rows, rows_of, run_join, silent_input, small_budget, two_partitions
+from tests.troubled_joins import (
+    fan_out,
+    healthy,
+    late_rows,
+    rows_of,
+    run_join,
+    silent_input,
+    small_budget,
+    two_partitions,
+)
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.story import Side, Story, record_story
