@@ -263,7 +263,9 @@ def why(
     directory: StateArgument,
     key: Annotated[
         list[str],
-        typer.Option("--key", help="The key; repeated for a composite one. \\N is a null where nulls match.", show_default=False),
+        typer.Option(
+            "--key", help="The key; repeated for a composite one. \\N is a null where nulls match.", show_default=False
+        ),
     ],
     of: Annotated[str | None, typer.Option("--input", help="Only the rows of this input.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 1000,
