@@ -87,8 +87,9 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     if request.config.getoption("--connect"):
         session = SparkSession.builder.remote(request.getfixturevalue("server")).getOrCreate()
     else:
-        # Most queries here are over before the second compiler has made anything faster.
-        quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        # Most queries here are over before the second compiler has made anything faster. With one compiler Java would
+        # reserve 48 MB for its code, and stop to compile when hundreds of queries have filled that.
+        quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
         session = wm.local_session(cores=2, partitions=2, config=quick)
     yield session
     session.stop()
