@@ -30,6 +30,7 @@ class RowStore(MergingShelf):
     """The rows of one input.
 
     >>> from watersmeet.plan.metrics import Metrics
+    >>> from watersmeet.state.accounts import Accounts
     >>> from watersmeet.state.layouts import HashTiers
     >>> from watersmeet.state.space import MemorySpace
     >>> rows = pa.table({"_hash": pa.array([3, 5, 5], pa.uint64()), "_k0": [30, 50, 50]})
