@@ -1,6 +1,7 @@
 """Pipelines on Spark: every starter against its SQL, wrong columns with their line, secrets, stops and kills."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 import watersmeet as wm
@@ -123,6 +125,25 @@ def test_no_secret_is_ever_written(
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in (file, tmp_path / "secret.txt")]
     assert len(written) > 10
     assert [path for path in written if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_a_wrong_expression_is_said_once(spark: SparkSession, where: list[str], tmp_path: Path) -> None:
+    """PySpark would log it as well, with the whole trace of Java."""
+    file = init("progressive", tmp_path, parts=1, rows=10)
+    file.write_text(file.read_text().replace("  orders:\n", "  orders:\n    where: [nosuch > 1]\n"))
+    loaded = load(file)
+    start_session(loaded, **{where[0].strip("-"): where[1]})
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = logged.append  # type: ignore[method-assign]
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(handler)
+    with pytest.raises(PipelineError, match="nosuch"):
+        run(loaded, spark)
+    logger.removeHandler(handler)
+    if is_classic(spark):
+        spark.sparkContext.setLogLevel("ERROR")
+    assert logged == []
 
 
 def test_a_second_run_at_the_same_time_is_refused(spark: SparkSession, tmp_path: Path) -> None:

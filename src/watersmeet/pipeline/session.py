@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
@@ -53,6 +55,7 @@ def start_session(
     What Spark prints while it starts is shown if it does not start, or if `verbose` is set.
     """
     pipeline = loaded.pipeline
+    _report_once()
     defaults = {"spark.redaction.regex": _REDACTION, "spark.sql.redaction.options.regex": _REDACTION, **_STREAMING}
     if remote is not None:
         return connect(loaded, remote, {**JOIN_SETTINGS, **defaults}, conf or {})
@@ -83,6 +86,12 @@ def start_session(
         # Spark logs a failed query with all its options; the pipeline reports the failure itself, without secrets.
         session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _report_once() -> None:
+    """PySpark logs what it raises for a wrong expression, with the whole trace of Java. The pipeline reports it."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
