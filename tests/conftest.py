@@ -11,6 +11,7 @@ the same ones.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
     from pyspark.sql import SparkSession
 
 # A busy machine is no failure: examples have no deadline and may be slow to draw.
@@ -65,6 +67,20 @@ def _keep_first_parameters(config: pytest.Config, items: list[pytest.Item]) -> N
         (kept if runs else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: "TerminalReporter") -> None:
+    """Where the time of a long run went, by folder: the suite is to stay within minutes."""
+    seconds, tests = Counter[str](), Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in (one for one in reports if isinstance(one, pytest.TestReport)):
+            folder = "/".join(report.nodeid.split("/")[:2])
+            seconds[folder] += report.duration
+            tests[folder] += report.when == "call"
+    if seconds.total() > 300:
+        terminalreporter.section("seconds of tests by folder")
+        for folder, amount in seconds.most_common():
+            terminalreporter.write_line(f"{amount:8.0f} s  {tests[folder]:6,} tests  {folder}")
 
 
 @pytest.fixture(scope="session")
