@@ -1,10 +1,10 @@
 """What a page that is open costs the join it shows: `stream_stream.py`'s join, in turns with and without a page.
 
-    python benchmarks/ui_cost.py [--rows 2000000] [--turns 7] [--batches 40]
+    python benchmarks/ui_cost.py [--rows 2000000] [--turns 15] [--batches 40]
 
 With: a process of its own serves the page (`watersmeet ui`) and a client does what a browser does, that is, listens to
 the events and asks for what is new after each. Both run on the cores of the join, as they do on a laptop. The ratio is
-that of the medians of the steady rows per second, with over without; both orders take turns.
+the median of pairs of steady rows per second, with over without, one after the other, in both orders by turns.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ import psutil
 import stream_stream
 
 import watersmeet as wm
+
+
+WARM_UP = 4  # runs until the JVM has compiled what a run uses
 
 
 class Visitor(threading.Thread):
@@ -88,7 +91,7 @@ def main() -> None:
     """Run in turns, check, print, save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows per input")
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--batches", type=int, default=40)
     arguments = parser.parse_args()
     stream_stream.BATCHES = arguments.batches
@@ -108,7 +111,8 @@ def main() -> None:
             h.check(run, expected)
             return run.steady()
 
-        measure("warm", 0)
+        for turn in range(WARM_UP):
+            measure("warm", turn)
         for turn in range(arguments.turns):
             order = ["without", "with"] if turn % 2 == 0 else ["with", "without"]
             for name in order:
@@ -121,8 +125,8 @@ def main() -> None:
                 shares.append(visitor.share)
             h.console.print({name: round(values[-1]) for name, values in speeds.items()})
     medians = {name: statistics.median(values) for name, values in speeds.items()}
-    ratio = medians["with"] / medians["without"]
     pairs = [a / b for a, b in zip(speeds["with"], speeds["without"], strict=True)]
+    ratio = statistics.median(pairs)
     h.console.print(
         f"with a page {medians['with']:,.0f} rows/s, without {medians['without']:,.0f}: "
         f"ratio {ratio:.3f} (pairs {min(pairs):.3f} to {max(pairs):.3f}); the page asked {asked} times and took "
