@@ -115,11 +115,10 @@ def exits(story: Story, side: Side) -> list[str]:
     """When rows of one of two inputs leave, windows apart: at a match that is their last one, or by what the other
     input says of its keys."""
     other = story.other(side)
-    once = any(one["one"] == other.name for one in story.constraints("one_to_many"))
     matched = []
     if JOIN_TYPES[story.how].exists and side == story.inputs[0]:
         matched = ["when they match"]
-    elif once:
+    elif story.unique(other):
         matched = [f"when they match, since a key is unique in {other.label}"]
     said = promises(story, other)
     promised = [f"when {other.label} promises to send no more of their key ({listed(said)})"] if said else []

@@ -71,6 +71,12 @@ class Story:
         """The same with other names to show for the inputs."""
         return replace(self, inputs=tuple(replace(side, shown=shown.get(side.name, "")) for side in self.inputs))
 
+    def unique(self, side: Side) -> bool:
+        """Whether a key comes once from an input. A window join that takes promises back relies on it for nothing."""
+        if self.family == "window" and self.options.get("on_violation") == "keep":
+            return False
+        return any(one["one"] == side.name for one in self.constraints("one_to_many"))
+
     def constraints(self, kind: str) -> list[Mapping[str, Any]]:
         """The constraints of a kind."""
         return [one for one in self.options.get("constraints") or () if one["kind"] == kind]

@@ -60,7 +60,7 @@ def _when_absent(story: Story) -> str:
 def _promise(story: Story, side: Side) -> list[str]:
     """What an input says: that it sends no more of a key, or that a key comes once."""
     judged = story.where or story.options.get("window") is not None  # equal keys alone are no match
-    once = judged and any(one["one"] == side.name for one in story.constraints("one_to_many"))
+    once = judged and story.unique(side)
     return [
         *([f"when the one row of their key has come from {side.label} and was no match"] if once else []),
         *([f"when {side.label} has promised to send no more of their key"] if promises(story, side) else []),

@@ -187,6 +187,9 @@ def test_a_window_and_promises() -> None:
         "for late rows, or when the one row of their key has come from right and was no match, or when right has "
         "promised to send no more of their key, or when right has ended"
     ) in when
+    taken_back = replace(promised, options={**promised.options, "on_violation": "keep"})
+    assert "unique" not in texts(taken_back)[0]
+    assert "the one row" not in next(iter(unmatched(taken_back)))
     assert list(choices("window", {"constraints": []})) == [], "rows with promises are always kept by hash"
 
 
