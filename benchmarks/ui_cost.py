@@ -28,7 +28,6 @@ import stream_stream
 
 import watersmeet as wm
 
-
 WARM_UP = 4  # runs until the JVM has compiled what a run uses
 
 
