@@ -137,7 +137,7 @@ class ClassFlush(OptimalFlush):
 
     Where keys are spread evenly, all buckets of an input are about equally likely to be probed, and optimal flush
     follows the noise of the counts: it empties the same few buckets again and again, of few rows each, and cuts the
-    last one. That costs up to 40 % more processor time than flushing the largest, and gives no more results. Where keys
+    last one. That costs more processor time than flushing the largest, and gives no more results. Where keys
     are skewed the order is worth its price. Here buckets are in one class if their probabilities are within a factor
     ALIKE of the least; classes go in the order of `optimal`, and in a class the largest bucket leaves first, whole.
 

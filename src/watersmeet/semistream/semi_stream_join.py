@@ -162,6 +162,8 @@ class SemiStreamJoin(Operator):
 
     def host(self, keys: Hashes) -> None:
         """Every version is read with their rows from now on."""
+        if not len(keys) and not len(self.guests):
+            return
         self.guests = keys
         for generation in self._all():
             generation.table = self._table(generation.table.version, generation.of)
