@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import watersmeet.engine.guests
+import watersmeet.engine.placement
 import watersmeet.engine.spreading
 from tests.conformance.cases import CASES
 from tests.conformance.cases.semistream import with_table_of
@@ -22,10 +24,12 @@ from tests.conformance.sampling import SOAK, examples, hard_types
 from tests.conformance.test_divisions import script_of
 from tests.faults.memory_dir import MemoryDir
 from watersmeet.columns.arrow import hash_keys
+from watersmeet.engine.guests import copied_keys
 from watersmeet.engine.heat import Heat
 from watersmeet.engine.inheritance import bring_up
+from watersmeet.engine.placement import Place
 from watersmeet.engine.registry import build, operator_class
-from watersmeet.engine.spreading import candidates
+from watersmeet.engine.spreading import candidates, empty
 from watersmeet.errors import StateMismatchError
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.hot_table import HotKey, HotTable, home_of
@@ -37,7 +41,7 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.keys import Keys
 from watersmeet.testing.spreading import run_spread
 
-PARTITIONS = 5
+PARTITIONS = 6
 
 
 def spreads(case: Case) -> bool:
@@ -50,6 +54,11 @@ def _policy(case: Case) -> object:
     return case.options["policy"] if case.operator == "semi_stream" else None
 
 
+def _kind(case: Case) -> object:
+    """What makes a difference to rows of both inputs in several partitions: what is on disk, windows, conditions."""
+    return case.operator, case.condition is None, "disk" in case.name, "between" in case.name, case.options.get("flush")
+
+
 def apart(case: Case) -> Case:
     """A join with a table: parts of the table belong to one partition of the join, so that others must ask for them."""
     return with_table_of(case, PARTITIONS * (1 + len(case.name) % 2)) if case.operator == "semi_stream" else case
@@ -60,6 +69,8 @@ ALL = [apart(case) for case in CASES if spreads(case)]
 DECIDED = ALL if SOAK else list({(case.operator, case.how, _policy(case)): case for case in ALL}.values())
 ONCE = ALL if SOAK else list({(case.operator, _policy(case)): case for case in ALL}.values())
 # Joins that emit rows of a copied input by themselves.
+GRIDS = [case for case in ALL if operator_class(case.operator).divides_both(case.plan())]
+SOME_GRIDS = GRIDS if SOAK else list({_kind(case): case for case in GRIDS}.values())
 SHARED = [case for case in DECIDED if operator_class(case.operator).witnessed(case.plan())]
 
 
@@ -68,40 +79,80 @@ def plan_of(case: Case) -> JoinPlan:
 
 
 class Whim:
-    """Decides at random, within what a table may do: holders stay, the home is one, the split input never changes and
-    is one that the home has had if it must. For the same arguments it decides the same."""
+    """Decides at random, within what a table may do: a grid grows by lines and, if both inputs may be divided, by
+    columns; those without rows may leave; the home is its first place, the split input never changes and is one that
+    the home has had if it must. For the same arguments it decides the same."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.spread, self.retired, self.witnessed = seed, 0, 0, 0
+        self.seed, self.spread, self.retired, self.witnessed, self.grids, self.grown = seed, 0, 0, 0, 0, 0
 
     def __call__(
-        self, before: HotTable, heats: Sequence[Heat], splits: Collection[str], witnessed: Collection[str]
+        self,
+        before: HotTable,
+        heats: Sequence[Heat],
+        splits: Collection[str],
+        witnessed: Collection[str],
+        *,
+        both: bool,
     ) -> HotTable:
-        partitions = len(heats)
         rng = random.Random(f"{self.seed} {before.to_json()} {[heat.to_json() for heat in heats]}")
         known = dict.fromkeys(number for heat in heats for number in heat.keys)
         found = {}
         for number in dict.fromkeys([*before.keys, *known]):
-            key, home = before.keys.get(number), home_of(number, partitions)
+            key = before.keys.get(number)
             offered = {key.split: key.witness} if key else candidates(number, heats, splits, witnessed)
             if not offered or (key is None and rng.random() < 0.4):
                 continue
-            holders = set(key.holders if key else {home})
-            stale = {one for one in (key.stale if key else ()) if number in heats[one].guests}
-            idle = {
-                one for one in holders if number in heats[one].idle and one not in (home, *(key.targets if key else ()))
-            }
-            done = {one for one in idle if rng.random() < 0.7}
-            stale |= done
-            holders = (holders | set(rng.sample(range(partitions), rng.choice([0, 0, 1, 3])))) - stale
-            self.retired += len(done)
-            targets = [home] if rng.random() < 0.3 else rng.choices(sorted(holders), k=rng.randint(1, 4))
             split = rng.choice(sorted(offered))
-            places = tuple(sorted(holders)), tuple(targets), tuple(sorted(stale))
-            found[number] = HotKey(number, split, *places, witness=offered[split])
+            place = Place.of(key, home_of(number, len(heats)))
+            stale = {one for one in (key.stale if key else ()) if number in heats[one].guests}
+            if key is not None:
+                place = self._without_some(key, place, split, splits, heats, rng)
+                stale |= set(key.holders) - place.holders
+            place = self._with_more(place, stale, len(heats), rng, both=both)
+            lines, columns = place.shape
+            places = (
+                place.grid,
+                place.ages,
+                (0,) if rng.random() < 0.3 else tuple(rng.choices(range(lines), k=rng.randint(1, 4))),
+                (0,) if rng.random() < 0.3 else tuple(rng.choices(range(columns), k=rng.randint(1, 4))),
+            )
+            found[number] = HotKey(number, split, *places, tuple(sorted(stale)), witness=offered[split])
             self.witnessed += found[number].is_spread and split in witnessed
             self.spread += found[number].is_spread
+            self.grids += min(lines, columns) > 1
         return HotTable(found)
+
+    def _without_some(
+        self,
+        key: HotKey,
+        place: Place,
+        split: str,
+        splits: Collection[str],
+        heats: Sequence[Heat],
+        rng: random.Random,
+    ) -> Place:
+        other = next((name for name in splits if name != split), "")
+        lines = empty(key, key.grid, key.lines, split, heats)
+        columns = empty(key, tuple(zip(*key.grid, strict=True)), key.columns, other, heats)
+        gone = [[at for at in found if rng.random() < 0.7] for found in (lines, columns)]
+        self.retired += sum(map(len, gone))
+        return place.without(*gone)
+
+    def _with_more(
+        self, place: Place, stale: Collection[int], partitions: int, rng: random.Random, *, both: bool
+    ) -> Place:
+        for _ in range(rng.choice([0, 0, 1, 3])):
+            free = [one for one in range(partitions) if one not in stale and one not in place.holders]
+            rng.shuffle(free)
+            lines, columns = place.shape
+            if both and rng.random() < 0.5 and lines <= len(free):
+                self.grown += columns > 1 or lines > 1
+                place = place.with_column(free[:lines])
+            elif columns <= len(free):
+                self.grown += columns > 1
+                place = place.with_line(free[:columns])
+        return place
 
 
 @contextmanager
@@ -116,6 +167,51 @@ def test_holders_that_need_no_copies_are_let_go() -> None:
     with deciding(3) as whim:
         list(run_spread(plan_of(case), script_of(case, 3, batch_rows=20, batches=40, keys=4), MemoryDir({})))
     assert whim.retired > 10
+
+
+@pytest.mark.parametrize("case", SOME_GRIDS, ids=str)
+def test_pairs_of_a_grid_are_found_once(case: Case) -> None:
+    """Grids of every shape, which grow while rows are in them."""
+    grids = grown = retired = 0
+    for seed, batch_rows in enumerate([4, 12, 12, 40]):
+        script = script_of(case, seed, batch_rows=batch_rows, batches=12, keys=4)
+        with deciding(seed) as whim:
+            found: Counter[Row] = sum(run_spread(plan_of(case), script, MemoryDir({})), Counter())
+        assert found == case.expected(script)
+        grids, grown, retired = grids + whim.grids, grown + whim.grown, retired + whim.retired
+    assert min(grids, grown) > 20
+    assert retired > 5 or not case.options.get("window")
+
+
+def test_rows_of_a_grid_are_shown_once() -> None:
+    """A row is shown by one partition, whatever became of the grid since it came."""
+    case = next(case for case in GRIDS if case.operator == "symmetric")
+    plan = plan_of(case)
+    for seed in range(4):
+        script, directory = script_of(case, seed, batch_rows=12, batches=10, keys=4, end=False), MemoryDir({})
+        with deciding(seed) as whim:
+            list(run_spread(plan, script, directory))
+        assert whim.grids
+        for spec in plan.inputs:
+            shown = copies = 0
+            for partition in range(PARTITIONS):
+                operator = build(plan, MemorySpace())
+                manifest = bring_up(operator, PartitionStore(directory, partition), len(script), "in-process", "x")
+                hidden = copied_keys(manifest.hot, spec.name)
+                hashes = [
+                    part.hashes for one in operator.row_stores() if one.input == spec.name for part in one.parts()
+                ]
+                shown += sum(int((~np.isin(some, hidden)).sum()) for some in hashes)
+                copies += operator.accounts.copied.get(spec.name, 0)
+            assert shown == sum(row[0] is not None for arrival in script for row in arrival.rows.get(spec.name, ()))
+            assert copies
+
+
+def test_only_joins_that_tell_of_nothing_but_pairs_have_grids() -> None:
+    assert {case.how for case in GRIDS} == {"inner"}
+    assert {case.operator for case in GRIDS} == {"symmetric", "rpj", "hmj", "xjoin", "window"}
+    plain = {case.operator for case in ALL if case.how == "inner" and case not in GRIDS}
+    assert plain == {"mjoin", "semi_stream"}
 
 
 @pytest.mark.parametrize("policy", ["aligned", "ssbj"])
@@ -170,8 +266,9 @@ def test_keys_that_share_a_hash_never_give_a_wrong_answer(how: str, monkeypatch:
 @contextmanager
 def feverish() -> Iterator[None]:
     """Thresholds so low that most keys are hot, and holders are taken whatever they cost."""
-    low = {"ENTER": 0.01, "LEAVE": 0.005, "LEAST_LOAD": 0.0, "WORTH": 100.0, "SETTLED": 0.0}
-    with patch.multiple(watersmeet.engine.spreading, **low):
+    low = {"ENTER": 0.01, "LEAVE": 0.005, "LEAST_LOAD": 0.0}
+    worth = {"WORTH": 100.0, "SETTLED": 0.0, "UNEVEN": 100.0}
+    with patch.multiple(watersmeet.engine.spreading, **low), patch.multiple(watersmeet.engine.placement, **worth):
         yield
 
 
@@ -219,4 +316,6 @@ def test_the_answer_when_most_keys_are_hot(case: Case) -> None:
         with feverish():
             found: Counter[Row] = sum(run_spread(plan_of(case), script, directory), Counter())
         assert found == case.expected(script)
-        assert PartitionStore(directory, 0).manifest(len(script) - 1).hot["table"]
+        table = HotTable.from_json(PartitionStore(directory, 0).manifest(len(script) - 1).hot["table"])
+        assert table.keys
+        assert any(len(key.grid[0]) > 1 for key in table.keys.values()) == (case in GRIDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_divisions import script_of
-from tests.conformance.test_spreading import ALL, deciding, plan_of
+from tests.conformance.test_spreading import ALL, GRIDS, Whim, deciding, plan_of
 from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
 from watersmeet.engine.guests import hot_table
 from watersmeet.engine.registry import OPERATORS
@@ -17,6 +17,7 @@ from watersmeet.engine.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.store import PartitionStore
 from watersmeet.testing.arrivals import Row, batch_of
+from watersmeet.testing.cases import Case
 from watersmeet.testing.harness import rows_of
 from watersmeet.testing.spreading import routed
 
@@ -27,7 +28,19 @@ SPREAD = {name: [case for case in ALL if case.operator == name] for name in OPER
 @pytest.mark.parametrize("seed", range(3))
 def test_deaths_in_any_batch(operator: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"{operator} {seed}")
-    case = rng.choice(SPREAD[operator])
+    dying(rng.choice(SPREAD[operator]), seed, rng, tmp_path)
+
+
+@pytest.mark.parametrize("operator", sorted({case.operator for case in GRIDS}))
+@pytest.mark.parametrize("seed", range(3, 5))
+def test_deaths_while_both_inputs_are_divided(operator: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{operator} {seed}")
+    whim = dying(rng.choice([case for case in GRIDS if case.operator == operator]), seed, rng, tmp_path)
+    assert min(whim.grids, whim.grown)
+
+
+def dying(case: Case, seed: int, rng: random.Random, tmp_path: Path) -> Whim:
+    """Run a case with deaths, and check its answer."""
     script, plan = script_of(case, seed, batches=8, batch_rows=6, keys=4), plan_of(case)
     directory, total, deaths = StateDir(tmp_path), Counter[Row](), 0
     with deciding(seed) as whim:
@@ -64,3 +77,4 @@ def test_deaths_in_any_batch(operator: str, seed: int, tmp_path: Path) -> None:
     assert whim.spread
     for partition in range(plan.partitions):
         assert PartitionStore(directory, partition).manifest(len(script) - 1).repeats == 0
+    return whim

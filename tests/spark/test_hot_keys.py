@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
@@ -67,6 +68,50 @@ def test_a_hot_key_is_spread_and_the_answer_exact(spark: SparkSession, tmp_path:
     assert tuple(came.first() or ())[:2] == (left.batch.count(), right.batch.count())
     events = [row[0] for row in metrics.selectExpr("explode(events)").collect()]
     assert any('"hot_key"' in event for event in events)
+
+
+def checksum(frame: DataFrame) -> tuple[object, ...]:
+    """The number of rows and the sum of their hashes, for answers of millions of rows."""
+    hashes = F.xxhash64(*frame.columns).cast("decimal(38, 0)")
+    return tuple(frame.select(F.count(F.lit(1)), F.sum(hashes)).first() or ())
+
+
+@pytest.mark.parametrize("partitions", [4, 6])
+def test_a_key_that_both_inputs_have_often_is_divided_by_both(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    left = Feed(spark, tmp_path / "left", "k long, a string")
+    right = Feed(spark, tmp_path / "right", "k long, b string")
+    state = tmp_path / "state"
+
+    def joined() -> DataFrame:
+        return wm.join(left.stream, right.stream, on="k", state_dir=state, partitions=partitions, hot_keys="auto")
+
+    for part in range(3):  # two restarts
+        for number in range(2):
+            keys = [HOT if i % 10 < 4 else i for i in range(600)]
+            left.send(*({"k": k, "a": f"{part}-{number}-{i}"} for i, k in enumerate(keys)))
+            right.send(*({"k": k, "b": f"{part}-{number}-{i}"} for i, k in enumerate(keys)))
+        run(joined(), tmp_path)
+    [key] = kept_table(state, 5).keys.values()
+    assert (len(key.grid), len(key.grid[0])) == (partitions // 2, 2)
+    assert key.shape == (partitions // 2, 2)
+    assert f"left and right divided by {partitions // 2} x 2 of {partitions} partitions" in str(wm.explain(joined()))
+    for feed, side, column in ((left, "left", "a"), (right, "right", "b")):
+        held = wm.read_rows(spark, state, side)
+        assert rows(held.select("k", column)) == rows(feed.batch)
+        assert held.where(f"k = {HOT}").select("_state.partition").distinct().count() > 1
+    answer = left.batch.join(right.batch, "k")
+    assert checksum(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == checksum(answer)
+    metrics = wm.read_metrics(spark, state)
+    names = ("rows_in['left']", "rows_in['right']", "counters['rows_copied.left']", "counters['rows_copied.right']")
+    came_left, came_right, *copied = metrics.selectExpr(*(f"sum({name})" for name in names)).first() or ()
+    assert (came_left, came_right) == (left.batch.count(), right.batch.count())
+    assert min(copied) > 0
+    last = metrics.where("batch = 5").selectExpr("rows_out").collect()
+    assert max(row[0] for row in last) < 1.5 * sum(row[0] for row in last) / partitions
+    events = [row[0] for row in metrics.selectExpr("explode(events)").collect()]
+    assert any('"hot_key"' in event and '"columns": 2' in event for event in events)
 
 
 def test_the_copied_input_is_told_of_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class KeyHeat:
     text: str = ""
     witnesses: dict[str, int] = field(default_factory=dict)  # by input, the fingerprint of a key that came
     found: dict[str, float] = field(default_factory=dict)  # results, by the input whose new rows found them
+    held: dict[str, int] = field(default_factory=dict)  # rows in memory, by input
 
 
 @dataclass
@@ -50,38 +51,41 @@ class Heat:
     held: int = 0  # rows
     keys: dict[int, KeyHeat] = field(default_factory=dict)
     guests: frozenset[int] = frozenset()  # keys of other partitions that are here
-    idle: frozenset[int] = frozenset()  # those of them of which no row of the split input is left
+    idle: dict[str, frozenset[int]] = field(default_factory=dict)  # by input, those of which no row of it is left
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Heat:
         """What `to_json` wrote."""
         keys = {int(number): KeyHeat(*one) for number, one in saved.get("keys", {}).items()}
-        guests, idle = (frozenset(map(int, saved.get(name, ()))) for name in ("guests", "idle"))
+        guests = frozenset(map(int, saved.get("guests", ())))
+        idle = {name: frozenset(numbers) for name, numbers in saved.get("idle", {}).items()}
         return cls(saved.get("load", 0.0), saved.get("held", 0), keys, guests, idle)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""
         keys = {
-            str(number): [one.work, one.rows, one.text, one.witnesses, one.found]
+            str(number): [one.work, one.rows, one.text, one.witnesses, one.found, one.held]
             for number, one in sorted(self.keys.items())
         }
-        guests, idle = sorted(self.guests), sorted(self.idle)
+        guests, idle = sorted(self.guests), {name: sorted(self.idle[name]) for name in sorted(self.idle)}
         return {"load": self.load, "held": self.held, "keys": keys, "guests": guests, "idle": idle}
 
-    def needs_no_copies(self, number: int) -> bool:
-        """Whether the partition has no row of the split input of another one's key."""
-        return number in self.idle or number not in self.guests
+    def has_none(self, number: int, input: str) -> bool:
+        """Whether the partition is known to have no row of an input of another one's key."""
+        return number not in self.guests or number in self.idle.get(input, ())
 
     def after(self, batch: Batch, operator: Operator) -> Heat:
         """The heat after a batch, whose copies are still apart from its rows."""
         came = {name: Sieve(table) for name, table in batch.rows.items()}
         copied = {name: Sieve(table) for name, table in batch.copies.items()}
-        numbers = sorted({*self.keys, *(one for rows in came.values() for one in rows.frequent())})
+        everything = (*came.values(), *copied.values())  # of a grid a partition may have nothing but copies
+        numbers = sorted({*self.keys, *(one for rows in everything for one in rows.frequent())})
         wanted = np.array(numbers, np.uint64)
         fresh = {name: rows.counts(wanted) for name, rows in came.items()}
         copies = {name: rows.counts(wanted) for name, rows in copied.items()}
-        results = self._results(operator, wanted, fresh, copies)
-        rows = sum(one.rows for one in (*came.values(), *copied.values()))
+        held = _held(operator, wanted)
+        results = self._results(operator, held, fresh, copies)
+        rows = sum(one.rows for one in everything)
         heat = Heat(round(self.load * DECAY + rows + operator.metrics.rows_out, 3))
         heat.held = sum(store.held for store in operator.row_stores() if store.input)
         for at, number in enumerate(numbers):
@@ -95,31 +99,24 @@ class Heat:
                 before.text,
                 before.witnesses,
                 _added(before.found, made),
+                {name: int(rows[at]) for name, rows in held.items() if rows[at]},
             )
         heat._forget_cold()
         heat._name_keys(batch, operator.plan, operator.witnessed(operator.plan))
         return heat
 
     def _results(
-        self, operator: Operator, wanted: Hashes, fresh: Mapping[str, Counts], copies: Mapping[str, Counts]
+        self, operator: Operator, held: Mapping[str, Counts], fresh: Mapping[str, Counts], copies: Mapping[str, Counts]
     ) -> dict[str, npt.NDArray[np.float64]]:
         """The results of each key, estimated, by the input whose new rows found them."""
-        if not len(wanted):
-            return {}
         names = [spec.name for spec in operator.plan.inputs]
-        nothing = np.zeros(len(wanted), np.int64)
-        held = {name: np.zeros(len(wanted), np.int64) for name in names}
-        for store in (one for one in operator.row_stores() if one.input):
-            rows = held.setdefault(store.input, np.zeros(len(wanted), np.int64))
-            for part in store.parts():
-                if part.run.order == "hash":  # others are few, and sorted when they are probed often
-                    rows += _counts(part.hashes, wanted)
-        for name in held.keys() - set(names):  # a table, of which some rows are cached
-            held[name] = np.maximum(held[name], 1)
+        nothing = np.zeros_like(held[names[0]])
+        # Of a table some rows are cached.
+        there = {name: rows if name in names else np.maximum(rows, 1) for name, rows in held.items()}
         found = {}
         for name in names:
             new = fresh.get(name, nothing) + copies.get(name, nothing)
-            others = (rows.astype(np.float64) for other, rows in held.items() if other != name)
+            others = (rows.astype(np.float64) for other, rows in there.items() if other != name)
             found[name] = new * prod(others, start=1.0)
         total = float(sum(amounts.sum() for amounts in found.values()))
         scale = min(1.0, operator.metrics.rows_out / total) if total else 1.0
@@ -140,6 +137,17 @@ class Heat:
                 one.text = one.text or key_texts(key, plan.null_flags)[0]
                 if name in witnessed:
                     one.witnesses = {**one.witnesses, name: int(fingerprints(key)[0])}
+
+
+def _held(operator: Operator, wanted: Hashes) -> dict[str, Counts]:
+    """How many rows in memory each wanted key has, by input."""
+    held = {spec.name: np.zeros(len(wanted), np.int64) for spec in operator.plan.inputs}
+    for store in (one for one in operator.row_stores() if one.input):
+        rows = held.setdefault(store.input, np.zeros(len(wanted), np.int64))
+        for part in store.parts() if len(wanted) else ():
+            if part.run.order == "hash":  # others are few, and sorted when they are probed often
+                rows += _counts(part.hashes, wanted)
+    return held
 
 
 def _added(before: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:

@@ -88,6 +88,11 @@ class BinaryJoin(Operator):
         return tuple(name for name, tells in _told_beside(plan).items() if not tells or name in witnessed)
 
     @classmethod
+    def divides_both(cls, plan: JoinPlan) -> bool:
+        """Where nothing is told but pairs, and either input can be split."""
+        return not any(_told_beside(plan).values()) and len(cls.splits(plan)) == len(plan.inputs)
+
+    @classmethod
     def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
         """Those whose other side's rows are emitted when they match nothing, or at their first match. One row matches
         all rows of its key as long as these can come, if equal keys are all that matching takes."""

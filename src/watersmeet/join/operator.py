@@ -51,9 +51,9 @@ class Batch:
     of their input (the hash has no meaning), if the plan keeps them (`InputSpec.keep_null_keys`); of the others only
     the number comes, in `null_keys`.
 
-    `copies` are further rows, of keys that are spread over several partitions: every partition that has such a key has
-    all its rows of the inputs that are not split (`plan.hot_table`). They are joined and stored like the others, and
-    counted apart, so that over all partitions a row has come once.
+    `copies` are further rows, of keys that are spread over several partitions: those that another partition has, too
+    (`plan.hot_table`). They are joined and stored like the others, and counted apart, so that over all partitions a row
+    has come once.
     """
 
     number: int
@@ -121,6 +121,15 @@ class Operator(ABC):
         when they come later than they did, before any row of the split one.
         """
         return ()
+
+    @classmethod
+    def divides_both(cls, plan: JoinPlan) -> bool:
+        """Whether a key's rows of both inputs can be divided at once, if each pair of them is in one partition: then no
+        partition has all rows of either.
+
+        Every result must be a pair, and no row may be emitted by itself.
+        """
+        return False
 
     @classmethod
     def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
@@ -269,7 +278,7 @@ def _report(operator: Operator) -> None:
     stores: dict[str, list[RowStore]] = {spec.name: [] for spec in operator.plan.inputs}
     for store in operator.row_stores():
         if store.input:
-            stores.setdefault(store.input, []).append(store)
+            stores.setdefault(store.input, []).extend([store] if store.runs else [])
     gauge = operator.metrics.gauge
     for name, found in stores.items():
         gauge(f"held_rows.{name}", sum(store.held for store in found))

@@ -1,16 +1,20 @@
 """The hot keys of a join, and where their rows go in one batch.
 
-A hot key has one input that is *split*: each of its rows goes to one of the `targets`. The rows of the other inputs are
-copied to all `holders`. Every result has exactly one row of the split input, so it is found in one partition:
+A hot key lies in a grid of partitions, each of which is in it once. A row of the *split* input goes to one line of the
+grid, and to all partitions of that line; a row of another input goes to one column. A pair of them is in one partition:
 
-    key 7, home 2        left (split)     a b c d e f         right (copied)     x y
-        partition 2                       a     d                                x y        home: holds all copies
-        partition 0                         b     e                              x y
-        partition 5                           c     f                            x y
+    key 7, home 2        left: by line      a b            right: by column      x y
+        line 0   (a)     2: a, x     4: a, y
+        line 1   (b)     0: b, x     5: b, y
 
-A holder stays one as long as it has rows of the split input: they wait for rows of the others. A key that has cooled
-down has its home as the only target, and is still copied. A key is known by its hash: keys that share one are hot
-together, unless one must have a witness at home (`Operator.witnessed`): then rows of another one are an error.
+The first partition of a line, or of a column, has the row itself, the others have copies. One column is the plain
+case: each row of the split input is in one partition, and the rows of the others are copied to all of them. Most joins
+have no other (`Operator.divides_both`).
+
+Lines and columns stay as long as there are rows in them: they wait for rows of the others. A key that has cooled down
+sends new rows to the first line and the first column, and is still copied. A key is known by its hash: keys that share
+one are hot together, unless one must have a witness at home (`Operator.witnessed`): then rows of another one are an
+error.
 """
 
 from __future__ import annotations
@@ -22,24 +26,64 @@ from typing import Any
 # A key is hot when its work is more than this part of what a partition does on average.
 ENTER = 0.2
 
+Grid = tuple[tuple[int, ...], ...]  # partitions, by line and column
+
 
 @dataclass(frozen=True)
 class HotKey:
-    """Where the rows of one key go."""
+    """Where the rows of one key go.
+
+    Lines and columns are numbered as they came into the grid, in one order: the `ages` of both. The lower one was there
+    first. Those of the home are 0.
+    """
 
     hash: int
-    split: str  # the input whose rows are divided
-    holders: tuple[int, ...]  # partitions that have all rows of the other inputs; the home is one of them
-    targets: tuple[int, ...]  # those that new rows of the split input go to, in these shares: one may be there twice
-    stale: tuple[int, ...] = ()  # former holders that still have copies: they cannot become holders yet
+    split: str  # the input whose rows are divided among the lines
+    grid: Grid  # the home is the first partition of the first line
+    ages: tuple[tuple[int, ...], tuple[int, ...]]  # of the lines, and of the columns
+    lines: tuple[int, ...]  # those that new rows of the split input go to, in these shares: one may be there twice
+    columns: tuple[int, ...] = (0,)  # the same of rows of the other inputs
+    stale: tuple[int, ...] = ()  # former parts of the grid that still have rows: they cannot come into it again yet
     share: float = 0.0  # of all work that the key makes, estimated
     text: str = ""  # the key as people read it
     witness: int | None = None  # the fingerprint of the key, if its home must have a row of the split input
 
     @property
+    def holders(self) -> tuple[int, ...]:
+        """The partitions of the grid."""
+        return tuple(sorted(one for line in self.grid for one in line))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many lines and columns new rows go to."""
+        return len(set(self.lines)), len(set(self.columns))
+
+    @property
     def is_spread(self) -> bool:
         """Whether new rows go to more than one partition."""
-        return len(set(self.targets)) > 1
+        return self.shape != (1, 1)
+
+    def cell(self, partition: int) -> tuple[int, int] | None:
+        """The line and the column of a partition; None if it is not in the grid."""
+        found = ((r, line.index(partition)) for r, line in enumerate(self.grid) if partition in line)
+        return next(found, None)
+
+    def origin(self, line: int, column: int) -> tuple[int, bool]:
+        """The partition from which one that is new in the grid takes rows, and whether these are rows of the split
+        input: the first one of its line if that was there before its column, else the first one of its column.
+
+        >>> key = HotKey(10, "left", ((0, 1), (2, 3)), ages=((0, 2), (0, 1)), lines=(0, 1), columns=(0, 1))
+        >>> key.origin(0, 1), key.origin(1, 0), key.origin(1, 1)
+        ((0, True), (0, False), (1, False))
+        """
+        if self.ages[0][line] < self.ages[1][column]:
+            return self.grid[line][0], True
+        return self.grid[0][column], False
+
+    def owned(self, line: int, column: int, inputs: Iterable[str]) -> list[str]:
+        """The inputs whose rows are in this place themselves: those of others are copies."""
+        first = {True: column == 0, False: line == 0}
+        return [name for name in inputs if first[name == self.split]]
 
 
 @dataclass(frozen=True)
@@ -56,22 +100,27 @@ class HotTable:
     @classmethod
     def from_json(cls, saved: Sequence[Mapping[str, Any]]) -> HotTable:
         """The table that `to_json` wrote."""
-        lists = ("holders", "targets", "stale")
-        return cls.of(HotKey(**{**one, **{name: tuple(one[name]) for name in lists}}) for one in saved)
+        lists = ("grid", "ages", "lines", "columns", "stale")
+        return cls.of(HotKey(**{**one, **{name: _tuples(one[name]) for name in lists}}) for one in saved)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The table in JSON form."""
         return [asdict(self.keys[number]) for number in sorted(self.keys)]
 
 
+def _tuples(saved: Any) -> Any:
+    return tuple(map(_tuples, saved)) if isinstance(saved, list | tuple) else saved
+
+
 @dataclass(frozen=True)
 class Route:
-    """Where the rows of a key go on one of the inputs: each row to one of the targets, once per route."""
+    """Where the rows of a key go on one of the inputs: each row to one of the targets, once per route. All routes of an
+    input have as many targets, and a row takes the same place among them in each."""
 
     hash: int
     input: str
     targets: tuple[int, ...]
-    is_copy: bool  # of a row that the key's home has, too
+    is_copy: bool  # of a row that another partition has, too
 
 
 def signed(number: int) -> int:
@@ -88,22 +137,22 @@ def home_of(number: int, partitions: int) -> int:
     return signed(number) % partitions
 
 
-def routes(table: HotTable, inputs: Iterable[str], partitions: int) -> list[Route]:
+def routes(table: HotTable, inputs: Iterable[str]) -> list[Route]:
     """All routes of a batch. Rows of keys that have none go home.
 
-    >>> hot = HotTable.of([HotKey(10, "left", holders=(0, 2), targets=(0, 2, 2))])
-    >>> for route in routes(hot, ["left", "right"], 4):
+    >>> hot = HotTable.of([HotKey(10, "left", ((2,), (0,)), ages=((0, 1), (0,)), lines=(0, 0, 1))])
+    >>> for route in routes(hot, ["left", "right"]):
     ...     print(route.input, route.targets, route.is_copy)
-    left (0, 2, 2) False
-    right (0,) True
+    left (2, 2, 0) False
     right (2,) False
+    right (0,) True
     """
     names, found = list(inputs), []
     for key in table.keys.values():
-        home = home_of(key.hash, partitions)
+        by_column = list(zip(*key.grid, strict=True))
         for name in names:
-            if name == key.split:
-                found.append(Route(key.hash, name, key.targets, is_copy=False))
-            else:
-                found += [Route(key.hash, name, (holder,), is_copy=holder != home) for holder in key.holders]
+            lists = [tuple(column[line] for line in key.lines) for column in by_column]
+            if name != key.split:
+                lists = [tuple(line[column] for column in key.columns) for line in key.grid]
+            found += [Route(key.hash, name, targets, is_copy=at > 0) for at, targets in enumerate(lists)]
     return found

@@ -272,12 +272,13 @@ EVENTS: dict[str, EventKind] = {
             ("input", "bucket", "expected", "cost", "pages", "results"), (P,),
         ),
         EventKind(
-            "hot_key", "a key is spread over several partitions from the next batch on",
-            ("key", "input", "share", "partitions"), (P, W, M, S),
+            "hot_key", "a key is spread over several partitions from the next batch on; with several columns the other "
+            "input is divided, too",
+            ("key", "input", "share", "partitions", "columns"), (P, W, M, S),
         ),
         EventKind(
             "cooled_key", "new rows of a key that was spread go to its own partition again",
-            ("key", "input", "share", "partitions"), (P, W, M, S),
+            ("key", "input", "share", "partitions", "columns"), (P, W, M, S),
         ),
         EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
         EventKind(

@@ -17,7 +17,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
 from watersmeet.spark.storage import StorageOptions, find_storage
 from watersmeet.state.directory import CONTROL, StateDir
-from watersmeet.state.identity import require_join
+from watersmeet.state.identity import keeps_nothing, recorded_join, require_join
 
 CONTROL_SCHEMA = "kind string, input string, value long, seal string"
 
@@ -32,9 +32,9 @@ def end_input(state_dir: str | os.PathLike[str], name: str, *, storage_options: 
     """Declare an input of a join complete: no more rows will come on it.
 
     The join learns it with its next micro-batch. When all inputs have ended, that batch emits everything still owed and
-    drops the state. A row that arrives after its input's end is an error. Calling it twice does no harm. In a
-    process that has not built the join, an object store is reached with `storage_options`, the settings of the session
-    there is, or the environment.
+    drops the state. A row that arrives after its input's end is an error. Calling it twice does no harm. A broadcast
+    join owes nothing at any time, so that it is told nothing. In a process that has not built the join, an object store
+    is reached with `storage_options`, the settings of the session there is, or the environment.
 
     >>> end_input("/path/to/state", "left")  # doctest: +SKIP
     """
@@ -45,7 +45,8 @@ def end_input(state_dir: str | os.PathLike[str], name: str, *, storage_options: 
 def declare_end(state_dir: str | os.PathLike[str], name: str, **note: str) -> None:
     """`end_input`, with a note in the marker: the stream does not read it, `declared_ends` does."""
     directory = StateDir(checked_path("end_input", "state_dir", state_dir))
-    inputs = list(require_join(directory)["identity"]["inputs"])
+    join = recorded_join(directory)
+    inputs = list(join["identity"]["inputs"])
     if repr(name) not in map(repr, inputs):  # whatever was given, it can be shown
         raise OptionError(
             "end_input",
@@ -54,7 +55,8 @@ def declare_end(state_dir: str | os.PathLike[str], name: str, **note: str) -> No
             hint="Give the name of the input, not of the DataFrame.",
             option="name",
         )
-    _send(directory, {"kind": "end", "input": name}, note)
+    if not keeps_nothing(join):
+        _send(directory, {"kind": "end", "input": name}, note)
 
 
 def declared_ends(state_dir: str | os.PathLike[str]) -> dict[str, list[dict[str, str]]]:

@@ -65,11 +65,13 @@ def partition_of_row(partitions: int) -> Column:
 
 def _table(session: SparkSession, job: Job, access: Packed) -> DataFrame:
     """The routes of each micro-batch."""
-    one = session.range(0, 1, 1, 1)
     text = planned(session, partial(_as_json, job))
     if text is None:
-        return one.mapInArrow(_reader(job.to_json(), access), _SCHEMA)
+        return session.range(0, 1, 1, 1).mapInArrow(_reader(job.to_json(), access), _SCHEMA)
     # Without routes the optimizer knows that no row is left here. (Of `inline` it would not know that it adds none.)
+    # Columns of a relation of values it computes early, while there are few copies of them: of a range the driver is
+    # asked three times as often.
+    one = session.sql("SELECT * FROM VALUES (0)")
     known = one.select(text.cast("string").alias("json")).where("json IS NOT NULL")
     return known.select(F.explode(F.from_json("json", f"array<struct<{_SCHEMA}>>")).alias("route")).select("route.*")
 
@@ -112,7 +114,7 @@ def route_batches(text: str, access: Packed) -> Iterator[pa.RecordBatch]:
 def entries(job: Job, batch: int) -> list[Entry]:
     """The routes of a micro-batch."""
     names = [spec.name for spec in job.plan.inputs]
-    found = routes(hot_table(job.plan, StateDir(job.state_dir), batch), names, job.plan.partitions)
+    found = routes(hot_table(job.plan, StateDir(job.state_dir), batch), names)
     return [
         (
             signed(one.hash),

@@ -31,7 +31,7 @@ def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
         hashes = hashes_of(rows)
         home = np.ones(len(hashes), np.bool_)
         keyed = _keyed(rows)
-        for route in routes(table, [name], plan.partitions):
+        for route in routes(table, [name]):
             mine = np.flatnonzero((hashes == np.uint64(route.hash)) & keyed)
             home[mine] = False
             chosen = _contents(rows)[mine] % np.uint64(len(route.targets))

@@ -139,7 +139,7 @@ def _state_dirs(query: Any) -> list[str]:
             WHO,
             expected="a query with a join that this process has built",
             found="none among its sources" if sources else "a query without a first batch",
-            hint="Give the state directory in place of the query.",
+            hint="Give the state directory in place of the query. A broadcast join is Spark's own, and has no page.",
             option=PLACE,
         )
     return places

@@ -98,8 +98,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "algorithm": _algorithm,
     "choice": lambda e: f"{str(e['what']).replace('_', ' ').capitalize()}: {e['value']}, because {e['why']}",
     "hot_key": lambda e: (
-        f"Key {e['key']} makes {percent(e['share'])} of the work: its rows of {e['input']} go round to "
-        f"{plural(e['partitions'], 'partition')}"
+        f"Key {e['key']} makes {percent(e['share'])} of the work: its rows of "
+        f"{e['input'] if e['columns'] == 1 else 'both inputs'} go round to {plural(e['partitions'], 'partition')}"
     ),
     "cooled_key": lambda e: f"Key {e['key']} has cooled down: new rows of {e['input']} go to one partition again",
     "merge": lambda e: f"Bucket {e['bucket']} joined and merged; {plural(e['rows_spilled_again'], 'row')} kept on disk",

@@ -37,13 +37,24 @@ def heats(
     return found
 
 
+def in_lines(number: int, split: str, partitions: Sequence[int], lines: Sequence[int], **more: Any) -> HotKey:
+    """A key in one column."""
+    ages = tuple(range(len(partitions))), (0,)
+    return HotKey(number, split, tuple((one,) for one in partitions), ages, tuple(lines), **more)
+
+
+def targets(key: HotKey) -> list[int]:
+    """Where rows of the split input go."""
+    return [key.grid[line][0] for line in key.lines]
+
+
 def loads_after(table: HotTable, before: Sequence[Heat]) -> list[float]:
     """What partitions will do, if the keys go on as they did."""
     loads = [heat.load - sum(one.work for number, one in heat.keys.items() if number in table.keys) for heat in before]
     for number, key in table.keys.items():
         rows = before[home_of(number, len(before))].keys[number].rows
-        for target in key.targets:
-            loads[target] += rows[key.split] / len(key.targets)
+        for target in targets(key):
+            loads[target] += rows[key.split] / len(key.lines)
         for holder in key.holders:
             loads[holder] += sum(amount for name, amount in rows.items() if name != key.split)
     return loads
@@ -94,11 +105,11 @@ def test_an_input_that_needs_a_witness_is_split_once_the_home_has_one() -> None:
 def test_what_stored_rows_make_of_work_stays_with_them() -> None:
     """Right rows find most of what they find at home: new left rows, which the rest of the work is, go elsewhere."""
     before = heats([1000.0] * 4, {6: {"left": 4000.0, "right": 10.0}})
-    assert 2 in decide(HotTable(), before, BOTH).keys[6].targets
+    assert 2 in targets(decide(HotTable(), before, BOTH).keys[6])
     before[2].load += 2000.0
     before[2].keys[6] = KeyHeat(6010.0, {"left": 4000.0, "right": 10.0}, "6", {}, {"right": 2000.0})
     key = decide(HotTable(), before, BOTH).keys[6]
-    assert (key.split, {*key.targets}, {*key.holders}) == ("left", {0, 1, 3}, {0, 1, 2, 3})
+    assert (key.split, {*targets(key)}, {*key.holders}) == ("left", {0, 1, 3}, {0, 1, 2, 3})
 
 
 def test_copies_are_limited_by_what_they_cost() -> None:
@@ -117,8 +128,9 @@ def test_a_key_cools_down_later_than_it_becomes_hot_and_keeps_its_holders() -> N
     for heat in silent:
         heat.guests = frozenset({6})
     cold = decide(warm, silent, BOTH)
-    assert cold.keys[6].targets == (home_of(6, 4),)
-    assert cold.keys[6].holders == warm.keys[6].holders >= hot.keys[6].holders
+    assert targets(cold.keys[6]) == [home_of(6, 4)]
+    assert cold.keys[6].grid == warm.keys[6].grid
+    assert {*warm.keys[6].holders} >= {*hot.keys[6].holders}
     again = decide(cold, heats([1000.0] * 4, {6: {"right": 4000.0}}), BOTH)
     assert again.keys[6].split == "left"
 
@@ -127,7 +139,7 @@ def test_full_partitions_get_no_rows() -> None:
     before = heats([1000.0] * 4, {2: {"left": 4000.0}}, held=[10, 10, 100, 10])
     key = decide(HotTable(), before, BOTH).keys[2]
     assert home_of(2, 4) == 2
-    assert 2 not in key.targets
+    assert 2 not in targets(key)
     assert 2 in key.holders
 
 
@@ -137,13 +149,13 @@ def test_a_former_holder_comes_back_when_its_copies_are_gone() -> None:
 
     def after(table: HotTable, *, guests: frozenset[int], idle: frozenset[int], rows: float = 0.0) -> HotTable:
         told = heats([1000.0] * 4, {6: {"left": rows}} if rows else {})
-        told[other].guests, told[other].idle = guests, idle
+        told[other].guests, told[other].idle = guests, {"left": idle}
         return decide(table, told, BOTH)
 
     key, none = frozenset({6}), frozenset[int]()
-    cold = HotTable.of([HotKey(6, "left", tuple(sorted((home, other))), (home,))])
+    cold = HotTable.of([in_lines(6, "left", (home, other), (0,))])
     assert other in after(cold, guests=key, idle=none).keys[6].holders  # it has rows of the split input
-    busy = HotTable.of([HotKey(6, "left", tuple(sorted((home, other))), (other,))])
+    busy = HotTable.of([in_lines(6, "left", (home, other), (1,))])
     assert other in after(busy, guests=key, idle=key).keys[6].holders  # and may get some in this batch
     gone = after(cold, guests=key, idle=key)
     assert (gone.keys[6].holders, gone.keys[6].stale) == ((home,), (other,))
@@ -156,7 +168,7 @@ def test_a_former_holder_comes_back_when_its_copies_are_gone() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    full = HotTable.of(HotKey(number, "left", (0, 1), (0,)) for number in range(100, 100 + MOST_KEYS))
+    full = HotTable.of(in_lines(number, "left", (0, 1), (0,)) for number in range(100, 100 + MOST_KEYS))
     assert 7 not in decide(full, heats([1000.0] * 4, {7: {"left": 9000.0}}), BOTH).keys
 
 
@@ -213,6 +225,16 @@ def test_copies_are_work_and_no_rows_of_the_key() -> None:
     assert operator.accounts.held("right") == 3
     hot = Heat().after(batch, operator).keys[number_of(7)]
     assert (hot.rows, hot.work) == ({"left": 100}, pytest.approx(403, rel=0.05))
+
+
+def test_a_partition_that_has_nothing_but_copies_of_a_key_knows_what_it_costs() -> None:
+    operator = build(PLAN, MemorySpace())
+    copies = {name: table_of(PLAN.input(name), [(7, at, "") for at in range(20)]) for name in BOTH}
+    batch = Batch(0, rows={"left": table_of(PLAN.input("left"), [(8, 0, "")])}, copies=copies)
+    list(advance(operator, batch))
+    hot = Heat().after(batch, operator).keys[number_of(7)]
+    assert (hot.rows, hot.work) == ({}, pytest.approx(440, rel=0.01))
+    assert (hot.held, hot.found) == ({"left": 20, "right": 20}, {"left": 200, "right": 200})
 
 
 def test_the_home_of_a_key_is_its_partition() -> None:
