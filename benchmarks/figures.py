@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from watersmeet.chooser.scaling import USUAL_REQUEST, BatchCosts
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,6 +33,21 @@ SYSTEMS = {
     "pathway": "Pathway, nothing kept on disk",
     "pathway_persistent": "Pathway, with persistence",
     "echo": "an echo: the same shuffle and transfer to stock Python workers, no join",
+}
+
+SEMI_STREAM = {
+    "ours": "`wm.join`",
+    "semi-stream": "`semi_stream_join`",
+    "spark": "Spark's stream-static join",
+    "spark cached": "with the table cached",
+    "spark broadcast": "cached and broadcast",
+    "floor": "floor",
+}
+# Where the state is, and how the keys are, in the computed part of docs/scaling.md
+SETTINGS: dict[str, dict[str, float]] = {
+    "": {},
+    "state in an object store": {"request": USUAL_REQUEST},
+    "a key with 10 % of the rows": {"hottest": 0.1},
 }
 
 
@@ -226,30 +243,29 @@ def skew() -> str:
 
 @block
 def grid() -> str:
-    """What a grid would save over copying one input."""
+    """One input copied, and the grid."""
     header = [
         "Zipf",
         "partitions",
-        "hot keys",
+        "divided",
         "busiest over mean work, 4th batch on",
         "last batch",
         "fullest over mean state",
         "copies over work",
-        "in a grid",
         "rows held over rows",
-        "in a grid",
     ]
     even = ("busiest_over_mean_work", "busiest_in_the_last_batch", "fullest_over_mean_state")
     rows = [
         (
             one["exponent"],
             one["partitions"],
-            one["hot_keys"],
-            *(f"{one[key]:.2f}" for key in even),
-            *(f"{one[key]:.2%}".replace("%", " %") for key in ("copies_of_work", "copies_of_work_grid")),
-            *(f"{one[key]:.1f}" for key in ("state_over_rows", "state_over_rows_grid")),
+            said,
+            *(f"{one[way][key]:.2f}" for key in even),
+            f"{one[way]['copies_of_work']:.2%}".replace("%", " %"),
+            f"{one[way]['state_over_rows']:.1f}",
         )
         for one in result("grid")["settings"]
+        for way, said in (("copied", "one input"), ("grid", "both"))
     ]
     return table(header, rows)
 
@@ -357,14 +373,15 @@ def multiway() -> str:
 def semi_stream() -> str:
     rows = []
     for one in result("semi_stream")["results"]:
-        seconds = one["seconds_per_batch"]
-        ours, floor, spark = seconds["ours"], seconds["floor"], seconds["spark"]
+        seconds, chosen = one["seconds_per_batch"], one.get("chosen", "")
+        ours = {"ours": f"{seconds['ours']:.2f} ({chosen})"} if chosen else {"semi-stream": f"{seconds['ours']:.2f}"}
+        shown = {name: f"{value:.2f}" for name, value in seconds.items()} | ours
+        best = min(value for name, value in seconds.items() if name.startswith("spark"))
         delays = " / ".join(f"{one[f'delay_p{q}']:.1f}" for q in (50, 95, 99))
-        cells = [f"{second:.2f}" for second in (ours, spark, seconds["spark cached"], floor)]
-        above = times((spark - floor) / (ours - floor))
-        rows.append((f"{one['master_rows']:,}", *cells, times(spark / ours), above, delays))
-    header = ["master rows", "`semi_stream_join`", "Spark's stream-static join", "with the table cached", "floor"]
-    return table([*header, "over ours", "above the floor", "delay p50 / p95 / p99"], rows)
+        cells = [shown.get(name, "") if chosen or name != "ours" else "" for name in SEMI_STREAM]
+        rows.append((f"{one['master_rows']:,}", *cells, times(best / seconds["ours"]), delays))
+    header = ["master rows", *SEMI_STREAM.values(), "best of Spark over ours", "delay p50 / p95 / p99"]
+    return table(header, rows)
 
 
 @block
@@ -523,41 +540,21 @@ def scaling_model() -> str:
 
 @block
 def scaling_limits() -> str:
-    costs = result("scaling")["costs"]
+    costs = BatchCosts(**result("scaling")["costs"])
     rows = []
     for cores in (10, 100, 1000):
         for size in (100_000, 1_000_000, 10_000_000):
-            best = min(range(1, 4 * cores + 1), key=lambda p, c=cores, n=size: _seconds(costs, n, p, c))
-            seconds = _seconds(costs, size, best, cores)
-            shares = {name: part / seconds for name, part in _parts(costs, size, best, cores).items()}
-            limit = max(shares, key=lambda name: shares[name])
-            rows.append(
-                (
-                    f"{cores:,}",
-                    f"{size:,}",
-                    best,
-                    f"{seconds:.2f}",
-                    f"{size / seconds:,.0f}",
-                    f"{limit} ({shares[limit]:.0%})",
-                )
-            )
-    header = ["cores", "rows a batch", "best partitions", "seconds a batch", "rows/s", "largest cost"]
-    return table(header, rows).replace("%", " %")
-
-
-def _parts(costs: dict[str, float], rows: int, partitions: int, cores: int) -> dict[str, float]:
-    """The model of `scaling.py`, term by term."""
-    factors = {
-        "driver": 1,
-        "task": 2 * partitions,
-        "slot": -(-partitions // cores),
-        "row": rows / min(cores, partitions),
-    }
-    return {name: costs[name] * factor for name, factor in factors.items()}
-
-
-def _seconds(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
-    return sum(_parts(costs, rows, partitions, cores).values())
+            for place, more in SETTINGS.items():
+                best = costs.best(size, cores, **more)
+                parts = costs.parts(size, best, cores, **more)
+                seconds = sum(parts.values())
+                limit = max(parts, key=lambda name: parts[name])
+                share = f"{limit} ({100 * parts[limit] / seconds:.0f} %)"
+                rows.append(
+                    (f"{cores:,}", f"{size:,}", place, best, f"{seconds:.2f}", f"{size / seconds:,.0f}", share)
+                )  # fmt: skip
+    header = ["cores", "rows a batch", "", "best partitions", "seconds a batch", "rows/s", "largest cost"]
+    return table(header, rows)
 
 
 def rewritten(page: str) -> str:

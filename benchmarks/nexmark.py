@@ -1,14 +1,15 @@
 """The join queries of Nexmark: Watersmeet, Spark's own joins, Flink and Pathway on the same events and cores.
 
     make nexmark                                   # or, after `make rivals-setup`:
-    python benchmarks/nexmark.py [--events 10000000] [--queries q3 q20] [--engines watersmeet spark_default flink_heap]
+    python benchmarks/nexmark.py [--events 10000000] [--queries q3 q20] [--engines watersmeet flink_heap] [--resume]
 
 `nexmark_events.py` says what the events are, `nexmark_queries.py` what is asked. All answers are checked against
 DuckDB. Watersmeet, Flink and Pathway take turns, once to warm up and `--turns` times; the median counts. Spark's joins
 are warmed up by a run that is cut off after 20 seconds, and measured for at most `--limit` seconds: the rate is that of
 the micro-batches done by then. Pathway starts a process for each run, is timed inside, reads CSV (it has no reader for
 parquet) and keeps no state on disk. Flink has checkpoints every 10 seconds, Spark and Watersmeet after every
-micro-batch. The figure is input rows per second over the whole run.
+micro-batch. The figure is input rows per second over the whole run. A query goes into the result file when it is done;
+with `--resume` those that are there are left out, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 CORES, FULL = 2, 10_000_000
+RESULT = h.RESULTS / "nexmark.json"
 SCHEMAS = {
     "person": "p_id long, name string, email string, credit_card string, city string, state string, p_time long, "
     "p_extra string",
@@ -262,13 +264,17 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120, help="seconds for each of Spark's own joins")
+    parser.add_argument("--resume", action="store_true", help="leave out queries that the result file has")
     arguments = parser.parse_args()
+    whole = arguments.events == FULL and list(arguments.engines) == list(ENGINES)
+    kept = RESULT.exists() and (arguments.resume or list(arguments.queries) != list(QUERIES))
+    result: dict[str, Any] = json.loads(RESULT.read_text())["queries"] if whole and kept else {}
+    queries = [name for name in arguments.queries if not (arguments.resume and name in result)]
     spark = wm.local_session("nexmark", cores=CORES, partitions=CORES, config={"spark.driver.memory": "6g"})
     settings = {"events": arguments.events, "batches": arguments.batches, "cores": CORES, "flink": flink.version()}
-    result: dict[str, Any] = {}
     with h.scratch() as folder, ExitStack() as stack:
         nexmark_events.write(folder, arguments.events, arguments.batches, csv="pathway" in arguments.engines)
-        settings["duckdb"], answers = duckdb_answers(folder, arguments.queries)
+        settings["duckdb"], answers = duckdb_answers(folder, queries)
         settings["pathway"] = pathway_runs.version()
         settings["spark"] = {name: h.SPARK_STORES[name] for name in SPARK_ENGINES}
         settings["flink_settings"] = flink.settings("rocksdb", CORES, Path("..."))
@@ -278,20 +284,17 @@ def main() -> None:
             java = stack.enter_context(flink.started())
         bench = Bench(spark, folder, java, arguments.limit)
         counts = {kind: spark.read.parquet(str(folder / kind)).count() for kind in SCHEMAS}
-        for name in arguments.queries:
+        for name in queries:
             rows = sum(counts[kind] for kind in QUERIES[name].inputs)
             runs = bench.query(name, arguments.engines, arguments.turns, answers[name], rows)
             result[name] = {engine: run.as_dict() for engine, run in runs.items()}
+            result = {known: result[known] for known in QUERIES if known in result}
+            if whole:
+                picture(result, RESULT.with_suffix(".png"))
+                h.save("nexmark", {"settings": settings, "ratios": ratios(result), "queries": result})
             for state in [*folder.glob("state-*"), *folder.glob("checkpoint*")]:
                 h.shutil.rmtree(state, ignore_errors=True)
     summary(result)
-    if (
-        arguments.events == FULL
-        and list(arguments.queries) == list(QUERIES)
-        and list(arguments.engines) == list(ENGINES)
-    ):
-        picture(result, h.RESULTS / "nexmark.png")
-        h.save("nexmark", {"settings": settings, "ratios": ratios(result), "queries": result})
 
 
 if __name__ == "__main__":

@@ -2,22 +2,16 @@
 
     python benchmarks/scaling.py [--rows 100000] [--batches 12]
 
-The model of the time of a micro-batch with n rows, P partitions and C cores (docs/scaling.md):
-
-    driver + task * (2 P) + slot * ceil(P / C) + row * n / min(P, C)
-
-`driver` is what Spark's driver does once per micro-batch, `task` what it does for a task (both stages have P of them),
-`slot` what a task costs before its first row (start, Python, loading and committing a version), `row` the core seconds
-of a row. All four are fitted, by least squares that allow no negative cost, to runs on `local[1]` and `local[2]` with
-batches of two sizes and several numbers of partitions. Then the same model is compared with runs on
-`local-cluster[2,1,1024]`, where executors are processes of their own. Every setting runs in a process of its own.
+The model is `watersmeet.chooser.scaling` (docs/scaling.md). Its four costs are fitted, by least squares that allow no
+negative cost, to runs on `local[1]` and `local[2]` with batches of two sizes and several numbers of partitions. Then
+it is compared with runs on `local-cluster[2,1,1024]` and `[4,1,1024]`, where executors are processes of their
+own; they share the cores of this machine, so no more of them count. Every setting runs in its own process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import statistics
@@ -32,27 +26,26 @@ import pyspark
 from stream_stream import COLUMNS, expected_answer, streams, write_inputs
 
 import watersmeet as wm
+from watersmeet.chooser.scaling import BatchCosts
 from watersmeet.spark.session import JOIN_SETTINGS
 
 FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8)]
-CHECKED = [("local-cluster[2,1,1024]", 2), ("local-cluster[2,1,1024]", 4)]
+CHECKED = [("local-cluster[2,1,1024]", 2), ("local-cluster[2,1,1024]", 4), ("local-cluster[4,1,1024]", 4)]
 TERMS = ("driver", "task", "slot", "row")
 FIRST, FULL = 4, 100_000
 
 
 def cores_of(master: str) -> int:
-    """How many tasks run at once.
-
-    >>> cores_of("local[2]"), cores_of("local-cluster[4,2,1024]")
-    (2, 8)
-    """
+    """How many tasks run at once, on the cores that there are."""
     numbers = [int(number) for number in re.findall(r"\d+", master)]
-    return numbers[0] * numbers[1] if master.startswith("local-cluster") else numbers[0]
+    asked = numbers[0] * numbers[1] if master.startswith("local-cluster") else numbers[0]
+    return min(asked, os.cpu_count() or asked)
 
 
 def terms(rows: int, partitions: int, cores: int) -> list[float]:
     """What the four costs are multiplied with."""
-    return [1.0, 2.0 * partitions, float(math.ceil(partitions / cores)), rows / min(cores, partitions)]
+    parts = BatchCosts(1.0, 1.0, 1.0, 1.0).parts(rows, partitions, cores)
+    return [parts[name] for name in TERMS]
 
 
 def fit(samples: list[tuple[list[float], float]]) -> dict[str, float]:
@@ -72,7 +65,7 @@ def fit(samples: list[tuple[list[float], float]]) -> dict[str, float]:
 
 def predicted(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
     """Seconds of a micro-batch by the model."""
-    return sum(costs[name] * factor for name, factor in zip(TERMS, terms(rows, partitions, cores), strict=True))
+    return BatchCosts(**costs).seconds(rows, partitions, cores)
 
 
 def session(master: str, partitions: int) -> h.SparkSession:

@@ -47,6 +47,8 @@ def good(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Calls
     table = spark.range(10).selectExpr("id as k", "id as z")
     wm.prepare_master(table, "k", folder / "master")
     pair = {"left": left, "right": right, "on": "k"}
+    wm.join(**pair, state_dir=folder / "j")  # what others look at must be there, whichever test comes first
+    wm.progressive_join(**pair, state_dir=folder / "p")
     return {
         "join": {**pair, "state_dir": folder / "j"},
         "explain": {"join": folder / "j"},

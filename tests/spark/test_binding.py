@@ -77,7 +77,9 @@ def other_session(spark: SparkSession, request: pytest.FixtureRequest) -> SparkS
     """A session with settings of its own."""
     if is_classic(spark):
         return spark.newSession()
-    return SparkSession.builder.remote(request.getfixturevalue("server")).create()
+    from tests.connect.server import new_session
+
+    return new_session(request.getfixturevalue("server"))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.spark.feed import Feed, rows, run
 import watersmeet as wm
 from watersmeet.errors import ColumnError, NotStreamingError, OptionError, PlanError, StateMismatchError
 from watersmeet.spark.explaining import stories
+from watersmeet.spark.plans import is_classic
 
 START = datetime(2026, 1, 1)
 
@@ -231,7 +232,7 @@ def test_a_condition_and_nulls_that_match_in_a_list_of_streams(trial: Trial) -> 
 def test_conditions_that_cannot_be(trial: Trial) -> None:
     left, right = trial.inputs
     with pytest.raises(OptionError, match="A master table is prepared without the rows that have a null key"):
-        wm.join(left, trial.right.batch, "k", state_dir=trial.state, nulls_match=True)
+        wm.join(left, trial.right.batch, "k", state_dir=trial.state, nulls_match=True, operator="semi-stream")
     with pytest.raises(OptionError, match="Which combinations lack an optional input would depend on the condition"):
         wm.join({"a": left, "b": right}, on="k", state_dir=trial.state, optional=["b"], where="a.a < 3")
     with pytest.raises(OptionError, match=r"several inputs have a column 'k'.*Write a\.name or b\.name"):
@@ -263,7 +264,9 @@ def test_a_table_in_order_of_arrival_needs_another_policy(trial: Trial) -> None:
 
 def test_a_batch_data_frame_is_a_table(trial: Trial) -> None:
     table = trial.right.batch.select("k", "b")
-    joined = wm.join(trial.left.stream, table, "k", state_dir=trial.state)
+    small = wm.join(trial.left.stream, table, "k", state_dir=trial.folder / "small")
+    assert told(small).family == "broadcast"
+    joined = wm.join(trial.left.stream, table, "k", state_dir=trial.state, operator="semi-stream")
     assert told(joined).family == "semi-stream"
     assert told(joined).options["max_delay"] == 1, "it is prepared first, so that its size is known"
     assert "about 1 chunk in each partition: all of it can be read in a micro-batch" in str(wm.explain(joined))
@@ -427,6 +430,11 @@ def test_explain_before_it_starts_and_after_it_has_run(trial: Trial) -> None:
     assert "so far, " in str(after)
     assert "costs of this implementation, ms per micro-batch" in str(after)
     assert str(wm.explain(trial.state)) == str(after), "the state directory tells the same"
+    said = re.search(
+        r"partitions: 2 take about [\d.]+ s for the [\d,]+ rows of a micro-batch on 2 cores; .*", str(after)
+    )
+    assert (said is not None) == is_classic(trial.inputs[0].sparkSession)
+    assert "of a micro-batch on" not in str(before), "nothing is known of its micro-batches"
 
 
 def test_explain_finds_the_join_in_what_is_made_of_it(trial: Trial) -> None:

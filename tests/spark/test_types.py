@@ -151,9 +151,12 @@ def test_keys_of_every_type_match_as_in_a_batch_join(spark: SparkSession, number
         wanted = answers(left.join(right, [left[f"l {kind}"] == right[f"r {kind}"] for kind in kinds]))
         streams = side(streamed(spark, numbers), "l"), side(streamed(spark, numbers), "r")
         on = [(f"l {kind}", f"r {kind}") for kind in kinds]
-        found = answers(run(wm.progressive_join(*streams, on, state_dir=tmp_path), "keys"))
+        found = answers(run(wm.progressive_join(*streams, on, state_dir=tmp_path / "streams"), "keys"))
+        table = wm.join(streams[0], right, on, state_dir=tmp_path / "table", operator="broadcast")
+        with_table = answers(run(table, "keys_of_a_table"))
     assert len(wanted) > 14 * len(kinds)
     assert found == wanted
+    assert with_table == wanted
 
 
 def test_payload_of_every_type_and_the_schema_of_a_batch_join(
@@ -192,8 +195,13 @@ def test_payload_of_every_type_and_the_schema_of_a_batch_join(
         joined = wm.progressive_join(*both(streamed(spark, numbers)), ["k.e`y", "second"], state_dir=tmp_path / "state")
         assert joined.schema.jsonValue() == T.StructType(fields).jsonValue()
         found, wanted = texts(run(joined, "payload")), texts(matched.select(*chosen))
+        stream, keys = both(streamed(spark, numbers))[0], ["k.e`y", "second"]
+        table = wm.join(stream, right, keys, state_dir=tmp_path / "table", operator="broadcast")
+        assert table.schema.jsonValue() == joined.schema.jsonValue()
+        with_table = texts(run(table, "payload_of_a_table"))
     assert sum(wanted.values()) == 6 * 4
     assert found == wanted
+    assert with_table == wanted
 
 
 def test_schema_is_that_of_spark_for_names_pairs_and_widths(spark: SparkSession, numbers: Path, tmp_path: Path) -> None:

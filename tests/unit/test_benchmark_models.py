@@ -99,15 +99,19 @@ def skew() -> Iterator[ModuleType]:
     sys.path.remove(BENCHMARKS)
 
 
-def test_a_grid_copies_least_where_rows_and_columns_are_as_many_as_the_inputs_are_large(grid: ModuleType) -> None:
-    assert grid.in_a_grid(1, {"left": 10.0, "right": 10.0}) == 0
-    assert grid.in_a_grid(4, {"left": 10.0, "right": 10.0}) == pytest.approx(20)  # 2 x 2
-    assert grid.in_a_grid(4, {"left": 1000.0, "right": 10.0}) == pytest.approx(30)  # 4 x 1: the smaller one is copied
-    assert grid.in_a_grid(4, {"left": 10.0, "right": 1000.0}) == pytest.approx(30)
+def test_rows_of_a_grid_add_up(grid: ModuleType) -> None:
+    """2 x 2: every row is there twice, also those that came before."""
+    join = grid.Join(4, [5], both=True)
+    for _ in range(6):
+        done = join.batch({"left": np.array([600.0]), "right": np.array([400.0])}, others=4000.0)
+    (key,) = join.table.keys.values()
+    assert (key.split, len(key.grid), len(key.grid[0])) == ("left", 2, 2)
+    assert done["copies"].tolist() == [1000]
+    assert (join.held["left"].sum(), join.held["right"].sum()) == (7200, 4800)
 
 
 def test_rows_counted_without_joining_add_up(grid: ModuleType) -> None:
-    join = grid.Join(4, [5])
+    join = grid.Join(4, [5], both=False)
     for _ in range(6):
         done = join.batch({"left": np.array([600.0]), "right": np.array([400.0])}, others=4000.0)
     (key,) = join.table.keys.values()

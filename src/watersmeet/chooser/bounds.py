@@ -33,7 +33,8 @@ class Bound:
 
 def bounds(story: Story, rates: Mapping[str, float]) -> list[Bound]:
     """The bound of each input, at the rates that are known (rows per second)."""
-    of = {"window": _window, "multiway": _multiway, "semi-stream": _table}.get(story.family, _no_window)
+    kinds = {"window": _window, "multiway": _multiway, "semi-stream": _table, "broadcast": _nothing}
+    of = kinds.get(story.family, _no_window)
     return [of(story, side, rates.get(side.name)) for side in story.inputs]
 
 
@@ -177,3 +178,7 @@ def _table(story: Story, side: Side, rate: float | None) -> Bound:
         side.label,
         f"no longer than {delay} micro-batches; rows that wait and the cache of the table share {memory}",
     )
+
+
+def _nothing(story: Story, side: Side, rate: float | None) -> Bound:
+    return Bound(side.label, "none: every row is joined in its own micro-batch", 0)

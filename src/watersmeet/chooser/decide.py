@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from watersmeet.chooser.table_size import TableSize
 from watersmeet.errors import OptionError, PlanError
 
 PROMISES = ("unique", "clustered", "ordered", "ends")
@@ -25,6 +26,10 @@ class Facts:
     promises: tuple[str, ...] = ()
     memory: bool = False
     how: str = "inner"
+    frame: bool = False  # the table is a DataFrame, not one that was prepared
+    size: TableSize | None = None  # of such a table; None: nothing depends on it
+    only: tuple[str, ...] = ()  # options that were given, and that of the joins with a table only one has
+    built: str = ""  # the join with a table that was built in this state directory before
 
     def said(self) -> str:
         """The facts in words.
@@ -57,27 +62,53 @@ class Join:
     promises: bool
     several: bool = False
     table: bool = False
+    frame: bool = False  # of tables, only those that are not prepared
+    memory: bool = True
     why: str = ""
 
     def takes(self, facts: Facts) -> bool:
         """Whether it can use all that was said."""
         return (
             self.table == facts.table
+            and (facts.frame or not self.frame)
             and self.several == facts.several
             and (self.window == "maybe" or (self.window == "always") == facts.window)
             and (self.promises or not facts.promises)
             and (not self.several or facts.how == "inner")
         )
 
+    def fits(self, facts: Facts) -> bool:
+        """Whether it is the choice, if those before it are not: what was built before, or what the table's size and
+        the options say."""
+        if not self.takes(facts) or (self.frame and facts.only):
+            return False
+        if facts.built:
+            return self.name == facts.built
+        return not self.frame or (facts.size is not None and facts.size.fits)
+
+    def reason(self, facts: Facts) -> str:
+        """Why it was chosen."""
+        if facts.built:
+            return "the state directory was made by such a join: it goes on as it was, whatever size the table has now"
+        if self.frame and facts.size is not None:
+            return f"the table is small, {facts.size} ({facts.size.rule}): {self.why}"
+        if facts.only:
+            return f"{self.why}; only this join has {listed(list(facts.only))}"
+        return f"{self.why}; it is not broadcast at {facts.size} ({facts.size.rule})" if facts.size else self.why
+
     def uses(self) -> str:
         """What it can be told, in words."""
         window = {"never": [], "maybe": ["within"], "always": ["within"]}[self.window]
-        return listed([*window, *(PROMISES if self.promises else ()), "memory"])
+        return listed([*window, *(PROMISES if self.promises else ()), *(["memory"] if self.memory else [])])
 
 
 JOINS: dict[str, Join] = {
     join.name: join
     for join in (
+        Join(
+            "broadcast", "broadcast_join", window="never", promises=False, table=True, frame=True, memory=False,
+            why="Spark's own join, with the table sent to every task, needs no shuffle and no state",
+        ),
         Join(
             "semi-stream", "semi_stream_join", window="never", promises=False, table=True,
             why="the right input is a table: it is read in chunks, and its hot rows are cached",
@@ -115,8 +146,8 @@ def decide(who: str, facts: Facts, operator: str | None = None) -> Choice:
     if operator is not None:
         return _pinned(who, facts, operator)
     for join in JOINS.values():
-        if join.takes(facts):
-            return Choice("join", join.name, join.why)
+        if join.fits(facts):
+            return Choice("join", join.name, join.reason(facts))
     raise _impossible(who, facts)
 
 
@@ -135,8 +166,8 @@ def _pinned(who: str, facts: Facts, operator: object) -> Choice:
         lacking = join.window == "always" and not facts.window
         raise PlanError(
             who,
-            expected=f"what a {operator} join can use: {_inputs(join)}, {join.uses()}",
-            found=facts.said(),
+            expected=f"what a {operator} join can use: {', '.join(filter(None, (_inputs(join), join.uses())))}",
+            found=f"{facts.said()}{', which was prepared' if join.frame and facts.table and not facts.frame else ''}",
             hint="Leave operator out, and the join is chosen; or "
             + ("say how long rows wait (within)." if lacking else "leave out what it cannot use."),
             option="operator",
@@ -146,13 +177,14 @@ def _pinned(who: str, facts: Facts, operator: object) -> Choice:
 
 def _inputs(join: Join) -> str:
     if join.table:
-        return "a stream and a table"
+        return f"a stream and a {'batch DataFrame' if join.frame else 'table'}"
     return "a list of streams with how='inner'" if join.several else "two streams"
 
 
 def _impossible(who: str, facts: Facts) -> PlanError:
     """Which facts do not go together: those of two streams all do."""
-    join = next(one for one in JOINS.values() if one.table == facts.table and one.several == facts.several)
+    joins = (one for one in JOINS.values() if not one.frame)  # the other join with a table can be told more
+    join = next(one for one in joins if one.table == facts.table and one.several == facts.several)
     if facts.several and facts.how != "inner" and not facts.promises:
         return PlanError(
             who,
@@ -183,4 +215,4 @@ def listed(words: list[str]) -> str:
     >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
     """
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

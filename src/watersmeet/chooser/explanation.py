@@ -15,6 +15,7 @@ from watersmeet.chooser.bounds import ASSUMED_RATE, Bound, bounds
 from watersmeet.chooser.decide import Choice, listed
 from watersmeet.chooser.matching import matching
 from watersmeet.chooser.observed import Observed, observe
+from watersmeet.chooser.scaling import advice
 from watersmeet.chooser.story import Story
 from watersmeet.chooser.unmatched import unmatched
 from watersmeet.plan.hot_table import ENTER
@@ -60,12 +61,15 @@ class Explanation:
     def _lines(self) -> Iterator[str]:
         story = self.story
         names = listed([side.label for side in story.inputs] + (["a table"] if story.table else []))
-        yield f"{story.family} join of {names} on {story.on}, how={story.how!r}, {story.partitions} partitions"
+        partitions = f", {story.partitions} partitions" if story.partitions else ""
+        yield f"{story.family} join of {names} on {story.on}, how={story.how!r}{partitions}"
         yield from _section("chosen", (f"{one.what}: {one.value}, because {one.why}" for one in self.choices))
         yield from _section("rows match", matching(story))
-        yield from _section(f"rows are held ({self.origin})", (f"{one.input}: {one.text}" for one in self.bounds))
+        origin = f" ({self.origin})" if self.origin else ""
+        yield from _section(f"rows are held{origin}", (f"{one.input}: {one.text}" for one in self.bounds))
         yield from (f"  warning: {text}" for text in self.warnings)
         yield from _section("unmatched rows are emitted", self.unmatched)
+        yield from _section("the table", _BROADCAST if story.keeps_nothing else ())
         yield from _section("hot keys", self._hot_keys())
         yield from _section("cost", self.costs)
         yield from _section(self._so_far(), self._comparison())
@@ -81,13 +85,19 @@ class Explanation:
             if self.story.table
             else (f"those of the other input{'s' if len(labels) > 2 else ''} copied")
         )
+        both = "; or both, where that is less to copy" if self.story.options.get("hot_grids") else ""
         yield (
             f"spread over partitions when they make more than {100 * ENTER:.0f} % of a partition's mean work: rows of "
-            f"{either} are divided, {others}"
+            f"{either} are divided, {others}{both}"
         )
         found = self.observed.hot.keys.values() if self.observed is not None else ()
         for key in sorted(found, key=lambda one: (-one.share, one.text)):
-            now = f"{labels[key.split]} divided among {len(set(key.targets))} of" if key.is_spread else "cooled down,"
+            lines, columns = key.shape
+            now = f"{labels[key.split]} divided among {lines} of"
+            if columns > 1:
+                other = next(label for name, label in labels.items() if name != key.split)
+                now = f"{labels[key.split]} and {other} divided by {lines} x {columns} of"
+            now = now if key.is_spread else "cooled down,"
             yield f"{key.text}: {100 * key.share:.1f} % of the work, {now} {len(key.holders)} partitions that have it"
 
     def _so_far(self) -> str:
@@ -129,8 +139,12 @@ def explained(
     directory: StateDir | None,
     rates: Mapping[str, float] | None = None,
     like: StateDir | None = None,
+    cores: int | None = None,
 ) -> Explanation:
-    """A story with what its state says; rates are given, of this join so far, of another one, or unknown."""
+    """A story with what its state says; rates are given, of this join so far, of another one, or unknown. `cores` are
+    those that Spark has, where that is known."""
+    if story.keeps_nothing:
+        return Explanation(story, dict(rates or {}), "", None, tuple(_costs(story, None)))
     seen = observe(directory) if directory is not None else None
     known, origins = dict(rates or {}), ["at the rates given"] if rates else []
     for source, origin in (
@@ -144,7 +158,8 @@ def explained(
     if unknown:
         whose = f"none of {listed(unknown)} is" if known else "no rates are"
         origins.append(f"at {ASSUMED_RATE:,.0f} rows/s, since {whose} known yet")
-    return Explanation(story, known, "; ".join(origins), seen, tuple(_costs(story, directory if seen else None)))
+    costs = [*_costs(story, directory if seen else None), *_partitions(story, directory, seen, cores)]
+    return Explanation(story, known, "; ".join(origins), seen, tuple(costs))
 
 
 def rates_of(story: Story, seen: Observed) -> dict[str, float]:
@@ -159,8 +174,19 @@ def rates_of(story: Story, seen: Observed) -> dict[str, float]:
     return {name: found[name] for name in names if name in found}
 
 
+# What becomes of a table that changes, where Spark joins it.
+_BROADCAST = (
+    "is read by the first micro-batch and kept in Spark's cache; what other programs change in it is read at the next "
+    "start, when the join is built again",
+    "what this Spark session itself writes to its files, Spark notices: the next micro-batch has it",
+    "to change it while the query runs: wm.prepare_master, wm.master(path) as right input, and wm.refresh_master",
+)
+
+
 def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
-    if story.family == "semi-stream" and story.table:
+    if story.keeps_nothing:
+        yield "of a micro-batch: grows with its rows, and with the table, which Spark broadcasts anew"
+    elif story.family == "semi-stream" and story.table:
         rows = max(int(story.table["rows"]), 1)
         yield "by the cost model, for keys with Zipf exponent 1:"
         yield from str(
@@ -182,6 +208,15 @@ def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
         yield "known once it has run; wm.explain_window_join(rates=...) tells it for rates you expect"
     else:
         yield "of a micro-batch: grows with its rows and their results, not with the rows held"
+
+
+def _partitions(story: Story, directory: StateDir | None, seen: Observed | None, cores: int | None) -> Iterator[str]:
+    """Whether another number of partitions would be faster, by the rows of a micro-batch so far."""
+    if seen is None or directory is None or cores is None or not seen.rows_in.total():
+        return
+    yield from advice(
+        seen.rows_in.total() / seen.batches, story.partitions, cores, remote=not directory.is_local
+    )  # fmt: skip
 
 
 def _section(title: str, lines: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[str]:

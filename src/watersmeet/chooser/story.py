@@ -12,12 +12,14 @@ from typing import Any
 from watersmeet.chooser.decide import Choice
 from watersmeet.plan.metrics import FAMILIES
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal
+from watersmeet.state.identity import BROADCAST
 
 STORY_FILE = "explain.json"
 _LATER = ("where", "nulls_match")  # that older releases did not record
 
 # The family of each operator, as functions, pipelines and documentation name it.
 FAMILY = {operator: name.replace("_", "-") for name, operators in FAMILIES.items() for operator in operators}
+FAMILY[BROADCAST] = BROADCAST  # it is Spark's, and has no metrics of ours
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Story:
     on: str
     inputs: tuple[Side, ...]
     options: Mapping[str, Any]  # in JSON form, those that may change at a restart included
-    partitions: int
+    partitions: int  # 0: those of the stream, whatever they are
     choices: tuple[Choice, ...] = ()
     table: Mapping[str, Any] = field(default_factory=dict)  # rows, nbytes, chunk_rows and layout of a master table
     where: str = ""  # the condition on pairs of rows with equal keys
@@ -56,6 +58,11 @@ class Story:
     def reasons(self) -> tuple[Choice, ...]:
         """What was chosen, with the reasons; that its function was called, if nothing was."""
         return self.choices or (Choice("join", self.family, f"{self.who} was called"),)
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether it is Spark's own join, which holds no row from one micro-batch to the next."""
+        return self.operator == BROADCAST
 
     @property
     def family(self) -> str:

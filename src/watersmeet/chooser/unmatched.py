@@ -24,6 +24,8 @@ def unmatched(story: Story) -> Iterator[str]:
 
 
 def _when(story: Story, side: Side) -> str:
+    if story.keeps_nothing:
+        return "at once, in their own micro-batch"
     if story.family == "semi-stream":
         delay = story.options["max_delay"]
         return "in their own micro-batch" if delay == 1 else f"within {delay} micro-batches"

@@ -23,7 +23,7 @@ from watersmeet.pipeline.names import NAMES_FILE, recorded_names
 from watersmeet.state.description import recorded_inputs
 from watersmeet.state.directory import JOIN_FILE, StateDir
 from watersmeet.state.history import held_runs, newest_manifests
-from watersmeet.state.identity import read_join
+from watersmeet.state.identity import read_join, require_join
 
 
 def find_state(where: str | os.PathLike[str]) -> StateDir:
@@ -33,6 +33,7 @@ def find_state(where: str | os.PathLike[str]) -> StateDir:
         # Asking for it would create nothing, but a missing folder must not look like an empty join.
         directory = StateDir(candidate)
         if directory.size(JOIN_FILE) is not None:
+            require_join(directory)  # which refuses a join that keeps none
             return directory
     raise StateDirError(
         f"directory {text}",

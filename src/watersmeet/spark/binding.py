@@ -41,6 +41,7 @@ from watersmeet.spark.schema import (
     check_streaming,
     common_key_types,
     find_column,
+    key_names,
     null_safe_keys,
     quoted,
     row_bytes,
@@ -174,20 +175,16 @@ class Binding:
             )
             for source in rows
         ]
-        keys = (
-            dict.fromkeys(source.fields[i].name for source, i in zip(rows, place, strict=True))
-            for place in zip(*(source.keys for source in rows), strict=True)
-        )
         return Story(
             who=self.who,
             operator=plan.operator,
             how=plan.how,
-            on=", ".join(" = ".join(names) for names in keys),
+            on=key_names(rows),
             inputs=tuple(sides),
             options={
                 **plan.options,
                 **plan.tuning,
-                **({"hot_keys": list(operator_class(plan.operator).splits(plan))} if plan.hot_keys else {}),
+                **(_divided(plan) if plan.hot_keys else {}),
             },
             partitions=plan.partitions,
             choices=reasons(),
@@ -268,6 +265,12 @@ class Binding:
         ticks = ticking(self.who, spark, directory) if self.tick else silent(spark, directory)
         where = F.explode(wire.everywhere()) if self.clock else F.lit(0).cast("long")
         return ticks.select(*wire.bare(F.lit(code(Kind.TICK)), where))
+
+
+def _divided(plan: JoinPlan) -> dict[str, Any]:
+    """How hot keys can be divided, for `wm.explain`."""
+    operator = operator_class(plan.operator)
+    return {"hot_keys": list(operator.splits(plan)), "hot_grids": operator.divides_both(plan)}
 
 
 def _why_not_split(plan: JoinPlan) -> str:

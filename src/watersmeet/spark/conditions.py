@@ -154,9 +154,9 @@ class Where:
         return sides[0], position
 
     def _named(self, side: str, position: int) -> str:
-        return f"{_quoted(self._alias(side))}.{_quoted(self.sources[side].fields[position].name)}"
+        return f"{_quoted(self.called(side))}.{_quoted(self.sources[side].fields[position].name)}"
 
-    def _alias(self, side: str) -> str:
+    def called(self, side: str) -> str:
         """What the text calls an input."""
         named = [
             node.table for node in self.root.find_all(exp.Column) if node.table and self.found[id(node)][0] == side
@@ -418,7 +418,7 @@ class Where:
                 f"CAST(NULL AS {(supported(field.dataType) or field.dataType).simpleString()}) AS {_quoted(field.name)}"
                 for field in fields
             )
-            sides.append(self.session.sql(f"SELECT {columns or '1 AS _'}").alias(self._alias(side)))
+            sides.append(self.session.sql(f"SELECT {columns or '1 AS _'}").alias(self.called(side)))
         together: DataFrame = reduce(DataFrame.crossJoin, sides)
         return together
 

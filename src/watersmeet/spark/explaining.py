@@ -2,7 +2,8 @@
 
 A DataFrame is a plan, and what is made of it by `select` or `withColumn` is another one. What stays is the Python
 function of the join: it has a name of its own, which is found in the plan wherever the join is, in a session of this
-process and in Spark Connect. The stories of the joins that this process has built are kept by that name.
+process and in Spark Connect. A broadcast join has no function of ours: the name is an alias of its table. The stories
+of the joins that this process has built are kept by that name.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.explanation import Explanation, explained
 from watersmeet.chooser.story import Story, record_story, recorded_story
 from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
-from watersmeet.spark.plans import plans
+from watersmeet.spark.plans import is_classic, plans
 from watersmeet.spark.storage import find_storage
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import read_join
@@ -58,12 +59,12 @@ def shown_names() -> Mapping[str, str]:
 
 
 def function_name(join: str) -> str:
-    """The name that the Python function of a join has in Spark's plans."""
+    """The name that the Python function of a join, or the table of a broadcast join, has in Spark's plans."""
     return f"watersmeet_{join}"
 
 
 def joins_in(frame: DataFrame) -> list[str]:
-    """The joins in the plan of a DataFrame, by their ids, from the top down."""
+    """The joins in the plan of a DataFrame that are functions of ours, by their ids, from the top down."""
     return [name for text in plans(frame).functions() for name in _NAME.findall(text)]
 
 
@@ -77,7 +78,7 @@ def tell(join: str, story: Story, directory: StateDir) -> None:
 
 def stories(frame: DataFrame) -> list[tuple[Story, str]]:
     """The joins in a DataFrame with their state directories, those whose results go into others first."""
-    found = joins_in(frame)
+    found = [name for text in plans(frame).functions_and_labels() for name in _NAME.findall(text)]
     return [_STORIES[name] for name in reversed(dict.fromkeys(found)) if name in _STORIES]
 
 
@@ -109,7 +110,18 @@ def explain(
     """
     story, place = _found(join)
     directory = StateDir(place)
-    return explained(story, directory, _checked_rates(rates, story), _state_dir(like, "like"))
+    return explained(
+        story, directory, _checked_rates(rates, story), _state_dir(like, "like"), known_cores(_session(join))
+    )
+
+
+def known_cores(session: SparkSession | None) -> int | None:
+    """How many tasks a session runs at once; None where nobody says so without a job, as in Spark Connect."""
+    return session.sparkContext.defaultParallelism if session is not None and is_classic(session) else None
+
+
+def _session(join: Any) -> SparkSession | None:
+    return join.sparkSession if isinstance(join, DataFrame) else SparkSession.getActiveSession()
 
 
 def _found(join: Any) -> tuple[Story, str]:

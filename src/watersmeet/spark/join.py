@@ -19,15 +19,16 @@ from watersmeet.join.join_type import checked_how
 from watersmeet.plan.options import checked_path, known_names_and
 from watersmeet.punctuated.promises.constraints import Clustered, Constraint, OneToMany, Ordered
 from watersmeet.semistream.options import checked_type
+from watersmeet.spark.broadcast import broadcast_join
 from watersmeet.spark.explaining import because
 from watersmeet.spark.inputs import JoinInputs, Master
 from watersmeet.spark.key_facts import Punctuations
 from watersmeet.spark.multiway import multiway_join
 from watersmeet.spark.progressive import progressive_join
 from watersmeet.spark.punctuated import punctuated_join
-from watersmeet.spark.schema import check_streaming, find_column, key_pairs
-from watersmeet.spark.semistream import prepared_table, semi_stream_join, use_storages
+from watersmeet.spark.semistream import semi_stream_join, use_storages
 from watersmeet.spark.storage import StorageOptions
+from watersmeet.spark.table_choice import about_prepared, with_table
 from watersmeet.spark.window import window_join
 from watersmeet.state.directory import StateDir
 from watersmeet.state.identity import recorded_operator
@@ -40,6 +41,7 @@ FUNCTIONS: dict[str, Callable[..., DataFrame]] = {
     "multiway": multiway_join,
     "punctuated": punctuated_join,
     "semi-stream": semi_stream_join,
+    "broadcast": broadcast_join,
 }
 # What the functions call a fact that has another name here.
 RENAMED = {"window": "within", "punctuations": "ends", "constraints": "unique", "master": "right", "stream": "left"}
@@ -83,7 +85,8 @@ def join(
 
     Args:
         left: A streaming DataFrame; or a list of them, or a dict that names them, to join them all on one key.
-        right: Another one, or a table: `wm.master(...)` or a batch DataFrame. Nothing with a list on the left.
+        right: Another one, or a table: `wm.master(...)` or a batch DataFrame. One that is small is broadcast: that join
+            is Spark's own, and reads the table when the query starts. Nothing with a list on the left.
         on: A column name, a list of names, or pairs of names `("left_name", "right_name")`; the output has the columns
             that `left.join(right, on, how)` has. For a list of streams see `multiway_join`.
         how: `"inner"`, `"left"`, `"right"`, `"full"`, `"left_semi"` or `"left_anti"`, in any of PySpark's spellings. An
@@ -101,8 +104,8 @@ def join(
         ends: Per input ("left", "right") where it says that a key is over: `PunctuationRows(column)`, or a streaming
             DataFrame of punctuations (see `patterns`).
         memory: Budget for the rows kept in memory, such as `"256 MB"`, shared by the partitions; the rest goes to disk.
-        operator: The join to use, in place of a choice: `"progressive"`, `"window"`, `"multiway"`, `"punctuated"` or
-            `"semi-stream"`.
+        operator: The join to use, in place of a choice: `"progressive"`, `"window"`, `"multiway"`, `"punctuated"`,
+            `"semi-stream"` or `"broadcast"`.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
@@ -111,7 +114,9 @@ def join(
             half of what is free.
         cache_dir: Where that is; by default in `spark.local.dir`.
         options: Any other option of the join that is chosen, such as `lateness`, `algorithm`, `policy`, `driver` or
-            `max_delay`, by the name that its function has for it. An option that is given is never chosen.
+            `max_delay`, by the name that its function has for it. An option that is given is never chosen. Of the joins
+            with a table, the broadcast one has no options but `where`, `nulls_match` and `master_columns`: any other
+            makes it a semi-stream join.
 
     >>> import watersmeet as wm
     >>> joined = wm.join(
@@ -140,8 +145,8 @@ def join(
         promises=tuple(name for name in PROMISES if promised[name] is not None),
         memory=memory is not None,
         how=checked_how(WHO, how).name,
+        frame=isinstance(inputs.table, DataFrame),
     )
-    choice = decide(WHO, facts, operator)
     if facts.several and isinstance(within, tuple | list | Between):
         raise OptionError(
             WHO,
@@ -162,29 +167,23 @@ def join(
         "cache_dir": cache_dir,
     }
     given = {name: value for name, value in given.items() if value is not None} | options
+    place = checked_path(WHO, "state_dir", state_dir)
+    if inputs.table is not None and operator is None:
+        with _in_our_words([]):
+            use_storages(inputs.frame, place, inputs.table, storage_options, cache, cache_dir)
+            facts = with_table(WHO, facts, inputs, on, given, place)
+    choice = decide(WHO, facts, operator)
     _refuse_others(choice.value, given)
-    if inputs.table is not None:
-        place = checked_path(WHO, "state_dir", state_dir)
-        use_storages(inputs.frame, place, inputs.table, storage_options, cache, cache_dir)
-        checked_type(WHO, how)
-        table = _prepared(inputs.frame, inputs.table, on, place, partitions)
-        inside = list(choices(choice.value, given, table=table, earlier=earlier_options(place)))
-    else:
-        inside = list(choices(choice.value, given))
+    table, earlier = None, None
+    if inputs.table is not None and choice.value == "semi-stream":
+        with _in_our_words([]):
+            use_storages(inputs.frame, place, inputs.table, storage_options, cache, cache_dir)
+            checked_type(WHO, how)
+            table = about_prepared(WHO, inputs, on, place, partitions)
+        earlier = earlier_options(place)
+    inside = list(choices(choice.value, given, table=table, earlier=earlier))
     with because([choice, *inside]), _in_our_words([name for name in KINDS if name in facts.promises]):
         return _call(choice.value, inputs, on, how, {**as_options(inside, given), "state_dir": state_dir})
-
-
-def _prepared(
-    stream: DataFrame, table: str | DataFrame, on: Any, place: str, partitions: int | None
-) -> Mapping[str, Any]:
-    """What is known of the table; a DataFrame is prepared now, since what is chosen depends on its size."""
-    check_streaming(WHO, "left", stream)
-    pairs, _ = key_pairs(WHO, on)
-    for name, _ in pairs:
-        find_column(WHO, "left", stream, name)
-    with _in_our_words([]):
-        return prepared_table(table, [name for _, name in pairs], StateDir(place), partitions).about()
 
 
 def _of_both(time: Any) -> Any:
@@ -266,6 +265,5 @@ def _in_our_words(promises: Sequence[str]) -> Iterator[None]:
         if option != error.option:
             hint += f" ({error.who.partition(',')[0]} calls it {error.option}, here it is {option}.)"
         about = {"option": option, "column": error.column, "input": error.input}
-        raise type(error)(
-            f"{WHO}, {error.who}", expected=error.expected, found=error.found, hint=hint, **about
-        ) from error
+        who = WHO if error.who == WHO else f"{WHO}, {error.who}"
+        raise type(error)(who, expected=error.expected, found=error.found, hint=hint, **about) from error

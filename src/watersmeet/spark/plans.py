@@ -1,4 +1,5 @@
-"""Logical plans of DataFrames, as far as watermarks and our own joins go, in a session of this process and in Connect.
+"""Logical plans of DataFrames, as far as watermarks, sizes and our own joins go, in a session of this process and in
+Connect.
 
 classic   nodes are objects of the JVM, reached through py4j
 Connect   nodes are PySpark's own objects, from which it makes its messages to the server; what a view or a table
@@ -8,12 +9,16 @@ Connect   nodes are PySpark's own objects, from which it makes its messages to t
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from watersmeet.chooser.table_size import UNKNOWN, parse_bytes
+
+_ESTIMATE = re.compile(r"Statistics\(sizeInBytes=([^,)]+)")
 DELAY = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark
 
 Node = Any
@@ -46,9 +51,13 @@ class Plans(ABC):
     def is_streaming(self, node: Node) -> bool:
         """Whether its rows come from a stream, or may do."""
 
-    @abstractmethod
     def alias(self) -> str | None:
         """The name that `DataFrame.alias` has given it, if that was the last thing done to it."""
+        return self.label(self.root()) or None
+
+    @abstractmethod
+    def label(self, node: Node) -> str:
+        """The name of a node that is a `DataFrame.alias`; else nothing."""
 
     @abstractmethod
     def with_delays(self, new: NewDelay) -> DataFrame:
@@ -58,9 +67,18 @@ class Plans(ABC):
     def function(self, node: Node) -> str:
         """The Python function of a node that is a `mapInArrow`, by its name or in a text that has it; else nothing."""
 
+    @abstractmethod
+    def estimated_bytes(self) -> int:
+        """How many bytes Spark estimates that its rows take."""
+
     def functions(self) -> Iterator[str]:
         """Those of all nodes, from the top down."""
         yield from filter(None, map(self.function, self.nodes()))
+
+    def functions_and_labels(self) -> Iterator[str]:
+        """The same with the names of aliases."""
+        for node in self.nodes():
+            yield from filter(None, (self.function(node), self.label(node)))
 
     def nodes(self) -> Iterator[Node]:
         """All nodes."""
@@ -69,6 +87,10 @@ class Plans(ABC):
             node = pending.pop()
             yield node
             pending += self.children(node)
+
+    def has_joins(self) -> bool:
+        """Whether rows are joined. Spark's estimate of a join is the product of its inputs' sizes."""
+        return any(self.name(node) == "Join" for node in self.nodes())
 
     def has_watermarks(self) -> bool:
         """Whether there is a watermark that can be changed."""
@@ -120,10 +142,13 @@ class ClassicPlans(Plans):
         """Spark knows."""
         return bool(node.isStreaming())
 
-    def alias(self) -> str | None:
-        """That of the node at the top."""
-        root = self.root()
-        return str(root.alias()) if self.name(root) == "SubqueryAlias" else None
+    def label(self, node: Node) -> str:
+        """As Spark has it."""
+        return str(node.alias()) if self.name(node) == "SubqueryAlias" else ""
+
+    def estimated_bytes(self) -> int:
+        """By the statistics of the optimised plan."""
+        return int(self.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
     def with_delays(self, new: NewDelay) -> DataFrame:
         """A plan of new nodes, above the watermarks."""
@@ -178,10 +203,16 @@ class ConnectPlans(Plans):
             return bool(getattr(node, "_is_streaming", self.name(node) in ("SQL", "CachedRemoteRelation")))
         return any(map(self.is_streaming, children))
 
-    def alias(self) -> str | None:
-        """That of the node at the top."""
-        root = self.root()
-        return str(root._alias) if self.name(root) == "SubqueryAlias" else None
+    def label(self, node: Node) -> str:
+        """As it was given."""
+        return str(node._alias) if self.name(node) == "SubqueryAlias" else ""
+
+    def estimated_bytes(self) -> int:
+        """The server tells it in the text of a plan, the node at the top first, rounded."""
+        frame: Any = self.frame
+        text = str(frame._explain_string(mode="cost"))
+        found = _ESTIMATE.search(text.partition("== Optimized Logical Plan ==")[2])
+        return UNKNOWN if found is None else parse_bytes(found[1])
 
     def with_delays(self, new: NewDelay) -> DataFrame:
         """Copies of the nodes above the watermarks. They keep their ids, by which columns refer to them."""

@@ -283,6 +283,15 @@ def _plain_string(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, (T.VarcharType, T.CharType)) else kind
 
 
+def key_names(sources: Sequence[Source]) -> str:
+    """The key columns for people, those with several names as `id = order_id`."""
+    keys = (
+        dict.fromkeys(source.fields[i].name for source, i in zip(sources, place, strict=True))
+        for place in zip(*(source.keys for source in sources), strict=True)
+    )
+    return ", ".join(" = ".join(names) for names in keys)
+
+
 def row_bytes(fields: Iterable[T.StructField]) -> int:
     """About what a stored row takes: its columns by Spark's estimate, and the hash of its key."""
     return sum(_default_size(field.dataType) for field in fields) + 8

@@ -34,7 +34,7 @@ from watersmeet.spark.schema import (
 from watersmeet.spark.shared import check_shared
 from watersmeet.spark.storage import StorageOptions, use_storage
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import recorded_partitions
+from watersmeet.state.identity import check_not_broadcast, recorded_partitions
 from watersmeet.storage.uri import is_local
 
 WHO = "semi_stream_join"
@@ -79,7 +79,8 @@ def semi_stream_join(
             matches nothing is emitted once, as soon as its version of the table is known to have no such key: at once
             if the cache knows it, else when the part of the table that could hold the key has been read.
         state_dir: Where the join's state lives; it belongs to the query and must be kept with its checkpoint.
-        nulls_match: Not here: a master table has no rows with a null key. Anything but False is refused.
+        nulls_match: Not here: a master table has no rows with a null key. Anything but False is refused. (A broadcast
+            join has it: see `wm.join`.)
         where: A SQL condition on pairs of rows with equal keys that must hold for a match, such as `"left.price <=
             right.limit"`. The stream is called `left` or `stream`, the table `right` or `master` (see
             docs/conditions.md).
@@ -118,7 +119,8 @@ def semi_stream_join(
             expected="nulls_match=False",
             found=f"nulls_match={nulls_match!r}",
             hint="A master table is prepared without the rows that have a null key. Replace nulls in the key by a "
-            "value, in the stream and in the table, for example with coalesce.",
+            "value, in the stream and in the table, for example with coalesce; or broadcast the table, if it fits in "
+            "memory: wm.join(..., operator='broadcast').",
             option="nulls_match",
         )
     state_dir = checked_path(WHO, "state_dir", state_dir)
@@ -149,7 +151,7 @@ def semi_stream_join(
     condition = where_of(WHO, where, [left, right])
     whole = right  # the rows of the table have all its columns, also where no more than keys are wanted
     left, right = typed_sources([left, right], kind)
-    columns = binary_output(WHO, left, _projected(right, master_columns, kind), shared=shared, how=kind)
+    columns = binary_output(WHO, left, projected(WHO, right, master_columns, kind), shared=shared, how=kind)
     frame = Binding(
         who=WHO,
         operator="semi_stream",
@@ -177,13 +179,13 @@ def semi_stream_join(
     return frame
 
 
-def _projected(table: Source, names: Sequence[str] | None, kind: JoinType) -> Source:
+def projected(who: str, table: Source, names: Sequence[str] | None, kind: JoinType) -> Source:
     """The table with the columns that are wanted of it."""
     if names is None:
         return table
     if kind.exists:
         raise OptionError(
-            WHO,
+            who,
             expected=f"no master_columns with how={kind.name!r}, whose output has columns of the stream alone",
             found=f"master_columns={names!r}",
             hint="Leave it out: of the table only keys are cached.",
@@ -191,13 +193,13 @@ def _projected(table: Source, names: Sequence[str] | None, kind: JoinType) -> So
         )
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise OptionError(
-            WHO,
+            who,
             expected="master_columns as a list of column names",
             found=repr(names),
             hint='Such as ["price", "name"].',
             option="master_columns",
         )
-    wanted = {find_column(WHO, MASTER, table.frame, name) for name in names}
+    wanted = {find_column(who, MASTER, table.frame, name) for name in names}
     return replace(table, payload=[position for position in table.payload if position in wanted])
 
 
@@ -221,19 +223,25 @@ def prepared_table(
     """The table of a path; a DataFrame is prepared into the state directory the first time."""
     if not isinstance(master, DataFrame):
         return MasterTable(checked_path(WHO, "master", master))
+    check_batch(WHO, master)
+    path = f"{home.place}/{MASTER}"
+    table = MasterTable(path)
+    if not table.versions():
+        check_not_broadcast(WHO, home)
+        prepare_master(master, keys, path, partitions=partitions)
+    return table
+
+
+def check_batch(who: str, master: DataFrame) -> None:
+    """Refuse a stream as a table."""
     if master.isStreaming:
         raise PlanError(
-            WHO,
+            who,
             expected="a path or a batch DataFrame as the master table",
             found="a streaming DataFrame",
             hint="Use progressive_join or window_join for two streams.",
             option="master",
         )
-    path = f"{home.place}/{MASTER}"
-    table = MasterTable(path)
-    if not table.versions():
-        prepare_master(master, keys, path, partitions=partitions)
-    return table
 
 
 def _check_table(

@@ -124,25 +124,27 @@ class StateDir:
         self, name: str, length: int, checksum: str, *, verify: bool = True, mapped: bool = True
     ) -> pa.NativeFile:
         """A file that never changes, for random access. Its length is compared, with `verify` its checksum too."""
-        self.check_length(name, length)
         file, offset = stretch(name)
+        try:
+            opened = self.open(file) if mapped or offset is not None else self.open_unmapped(file)
+        except FileNotFoundError:
+            raise corrupt(self.path(name), f"{length} bytes", "no file") from None
+        self._compare_length(name, length, opened.size())
         if offset is not None:
-            opened = pa.BufferReader(self.open(file).read_buffer().slice(offset, length))
-            found = xxhash.xxh3_64_hexdigest(opened.read_buffer()) if verify else checksum
+            opened = pa.BufferReader(opened.read_buffer().slice(offset, length))
+        if verify:
+            found = self.checksum(name) if offset is None else xxhash.xxh3_64_hexdigest(opened.read_buffer())
             opened.seek(0)
-        else:
-            found = self.checksum(name) if verify else checksum
-            opened = None
-        if found != checksum:
-            raise corrupt(self.path(name), f"checksum {checksum}", f"checksum {found}")
-        if opened is not None:
-            return opened
-        return self.open(name) if mapped else self.open_unmapped(name)
+            if found != checksum:
+                raise corrupt(self.path(name), f"checksum {checksum}", f"checksum {found}")
+        return opened
 
     def check_length(self, name: str, length: int) -> None:
         """Fail early when a file is gone or has another length than it should have."""
-        file, offset = stretch(name)
-        found = self.size(file)
+        self._compare_length(name, length, self.size(stretch(name)[0]))
+
+    def _compare_length(self, name: str, length: int, found: int | None) -> None:
+        _, offset = stretch(name)
         if found is None or (found != length if offset is None else found < offset + length):
             raise corrupt(self.path(name), f"{length} bytes", "no file" if found is None else f"{found} bytes")
 
@@ -404,23 +406,37 @@ def seal(body: dict[str, Any]) -> bytes:
 
 def unseal(content: bytes, name: str) -> dict[str, Any]:
     """The document that `seal` wrote, or an error that says how it is damaged."""
+    try:
+        body = json.loads(sealed_text(content, name))
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise _unsealed(content, name)
+    return body
+
+
+def sealed_text(content: bytes, name: str) -> bytes:
+    """The text of that document, whole but not taken apart."""
     head, _, text = content.partition(b"\n")
     text = text.removesuffix(b"\n")
     try:
         expected = json.loads(head)
         intact = expected["length"] == len(text) and expected["checksum"] == xxhash.xxh3_64_hexdigest(text)
-        body = json.loads(text) if intact else None
     except (ValueError, KeyError, TypeError):
-        body = None
-    if not isinstance(body, dict):
-        raise CorruptStateError(
-            f"state file {name}",
-            expected="a document with the length and checksum its first line states",
-            found=f"{len(content)} bytes that do not fit",
-            hint="The file is damaged: restore the state directory from a copy, or start over with a new "
-            "state directory and a new checkpoint.",
-        )
-    return body
+        intact = False
+    if not intact:
+        raise _unsealed(content, name)
+    return text
+
+
+def _unsealed(content: bytes, name: str) -> CorruptStateError:
+    return CorruptStateError(
+        f"state file {name}",
+        expected="a document with the length and checksum its first line states",
+        found=f"{len(content)} bytes that do not fit",
+        hint="The file is damaged: restore the state directory from a copy, or start over with a new "
+        "state directory and a new checkpoint.",
+    )
 
 
 def unseal_all(content: bytes, name: str) -> list[dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""Which join a state directory belongs to: `join.json`, written when the join is first built."""
+"""Which join a state directory belongs to: `join.json`, written when the join is first built.
+
+A broadcast join keeps no state. Its directory has the record alone, so that it is the same join after a restart:
+Spark's checkpoint of one join does not fit the sources of another.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from watersmeet.errors import CorruptStateError, StateDirError, StateMismatchErr
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import JOIN_FILE, StateDir, check_fields, seal, unseal
 from watersmeet.state.manifest import FORMAT, check_format
+
+BROADCAST = "broadcast"  # the operator of joins that are Spark's own, and keep nothing
 
 
 def read_join(directory: StateDir) -> dict[str, Any] | None:
@@ -21,7 +27,7 @@ def read_join(directory: StateDir) -> dict[str, Any] | None:
     return body
 
 
-def require_join(directory: StateDir) -> dict[str, Any]:
+def recorded_join(directory: StateDir) -> dict[str, Any]:
     """The record of the join; an error if the directory has none."""
     found = read_join(directory)
     if found is None:
@@ -34,6 +40,25 @@ def require_join(directory: StateDir) -> dict[str, Any]:
     return found
 
 
+def require_join(directory: StateDir) -> dict[str, Any]:
+    """The record of a join whose state can be looked at; an error if there is none, or it keeps none."""
+    found = recorded_join(directory)
+    if keeps_nothing(found):
+        raise StateDirError(
+            f"state directory {directory.uri}",
+            expected="a join that keeps state",
+            found="a broadcast join, which is Spark's own and keeps none: there is nothing to look at",
+            hint="What it does is in the progress of its query (query.lastProgress), what was chosen and why in "
+            "wm.explain. With operator='semi-stream', a new state directory and a new checkpoint it keeps state.",
+        )
+    return found
+
+
+def keeps_nothing(record: dict[str, Any]) -> bool:
+    """Whether a record is that of a broadcast join."""
+    return bool(record["identity"]["operator"] == BROADCAST)
+
+
 def recorded_partitions(directory: StateDir) -> int | None:
     """The number of partitions the state was begun with; None while there is no state."""
     found = read_join(directory)
@@ -43,6 +68,12 @@ def recorded_partitions(directory: StateDir) -> int | None:
 def divisions(record: dict[str, Any]) -> list[int]:
     """The numbers of partitions that the state has been divided into, the present one last."""
     return [*record.get("former", []), record["partitions"]]
+
+
+def built_operator(directory: StateDir) -> str | None:
+    """The operator of the join that was built here last, whether it has run or not; None if there is none."""
+    found = read_join(directory)
+    return str(found["identity"]["operator"]) if found else None
 
 
 def recorded_operator(directory: StateDir) -> str | None:
@@ -58,6 +89,10 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
     the plan has another number of partitions. `succeeds` names another operator whose state this one can take up.
     """
     found = read_join(directory)
+    if found is not None and keeps_nothing(found):
+        raise _another(
+            who, directory, f"that of a broadcast join, which may have run: operator is {plan.operator!r} now"
+        )
     if not _has_versions(directory):
         record_join(directory, plan)
         return plan
@@ -80,6 +115,12 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
     return plan
 
 
+def check_not_broadcast(who: str, directory: StateDir) -> None:
+    """Refuse the directory of a broadcast join. Whether it has run is not known: it leaves nothing behind."""
+    if built_operator(directory) == BROADCAST:
+        raise _another(who, directory, "that of a broadcast join, which may have run")
+
+
 def record_join(directory: StateDir, plan: JoinPlan) -> None:
     """Write the record of a join."""
     record = {
@@ -89,6 +130,17 @@ def record_join(directory: StateDir, plan: JoinPlan) -> None:
         "partitions": plan.partitions,
         "former": list(plan.former),
     }
+    directory.publish(JOIN_FILE, seal(record))
+
+
+def register_broadcast(who: str, directory: StateDir, input: str, how: str) -> None:
+    """Record a broadcast join, unless there is state of another one. What else it is may change at a restart."""
+    if _has_versions(directory):
+        found = read_join(directory)
+        operator = "unknown" if found is None else found["identity"]["operator"]
+        raise _another(who, directory, f"state of another one: operator was {operator!r}, is {BROADCAST!r}")
+    identity = {"operator": BROADCAST, "how": how, "options": {}, "inputs": {input: {}}, "output": []}
+    record = {"format": FORMAT, "fingerprint": BROADCAST, "identity": identity, "partitions": 0, "former": []}
     directory.publish(JOIN_FILE, seal(record))
 
 
@@ -142,10 +194,14 @@ def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan)
     if found["fingerprint"] == plan.fingerprint():
         return
     differences = _differences(found["identity"], plan.identity())
-    raise StateMismatchError(
+    raise _another(who, directory, "state of another one: " + "; ".join(differences))
+
+
+def _another(who: str, directory: StateDir, found: str) -> StateMismatchError:
+    return StateMismatchError(
         f"{who}, state directory {directory.uri}",
         expected="state of this join",
-        found="state of another one: " + "; ".join(differences),
+        found=found,
         hint=f"Build the join as it was, {NEW_START}",
     )
 

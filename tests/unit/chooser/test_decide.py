@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from watersmeet.chooser.decide import JOINS, PROMISES, Facts, decide
+from watersmeet.chooser.table_size import TableSize
 from watersmeet.errors import OptionError, PlanError
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.spark.join import FUNCTIONS
 
+MEGABYTES = 1_000_000
+SMALL = TableSize(estimate=1_000, rows=40, row_bytes=44, threshold=10 * MEGABYTES)
+LARGE = TableSize(estimate=80 * MEGABYTES, rows=None, row_bytes=8, threshold=10 * MEGABYTES)
 SHAPES = {"two": {}, "table": {"table": True}, "list": {"several": True, "streams": 3}}
 SUBSETS = [
     tuple(name for name, there in zip(PROMISES, mask, strict=True) if there) for mask in product((0, 1), repeat=4)
@@ -79,6 +84,8 @@ def test_a_join_can_be_asked_for_if_it_takes_the_facts(name: str) -> None:
         facts = Facts(**SHAPES[shape], window=window, promises=promises)  # type: ignore[arg-type]
         fits = expected(shape, window, promises, "inner") == name
         fits |= name == "punctuated" and shape == "two" and not window  # promises may come later
+        facts = replace(facts, frame=name == "broadcast")
+        fits |= name == "broadcast" and shape == "table" and not window and not promises
         if fits:
             assert decide("join", facts, name).why == "operator was given"
         else:
@@ -95,7 +102,7 @@ def test_a_window_join_that_was_asked_for_needs_a_window() -> None:
 
 @pytest.mark.parametrize("wrong", ["windows", 3, "", ["window"]])
 def test_a_join_that_does_not_exist(wrong: object) -> None:
-    with pytest.raises(OptionError, match="expected operator 'semi-stream', 'multiway', 'progressive', 'window'"):
+    with pytest.raises(OptionError, match="expected operator 'broadcast', 'semi-stream', 'multiway', 'progressive'"):
         decide("join", Facts(), wrong)  # type: ignore[arg-type]
 
 
@@ -103,3 +110,56 @@ def test_every_join_has_its_function() -> None:
     assert {name: join.function for name, join in JOINS.items()} == {
         name: function.__name__ for name, function in FUNCTIONS.items()
     }
+
+
+TABLE = Facts(table=True, frame=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted", "why"),
+    [
+        (
+            replace(TABLE, size=SMALL),
+            "broadcast",
+            "the table is small, 40 rows, 1.8 kB (up to 5.0 MB, half of spark.sql.autoBroadcastJoinThreshold, are "
+            f"broadcast): {JOINS['broadcast'].why}",
+        ),
+        (
+            replace(TABLE, size=LARGE),
+            "semi-stream",
+            f"{JOINS['semi-stream'].why}; it is not broadcast at about 80.0 MB by Spark's estimate (up to 5.0 MB, half "
+            "of spark.sql.autoBroadcastJoinThreshold, are broadcast)",
+        ),
+        (replace(TABLE, size=None), "semi-stream", JOINS["semi-stream"].why),
+        (replace(TABLE, frame=False), "semi-stream", JOINS["semi-stream"].why),
+        (
+            replace(TABLE, size=SMALL, only=("memory", "max_delay")),
+            "semi-stream",
+            f"{JOINS['semi-stream'].why}; only this join has memory and max_delay",
+        ),
+        (
+            replace(TABLE, size=LARGE, built="broadcast"),
+            "broadcast",
+            "the state directory was made by such a join: it goes on as it was, whatever size the table has now",
+        ),
+        (
+            replace(TABLE, size=SMALL, built="semi-stream"),
+            "semi-stream",
+            "the state directory was made by such a join: it goes on as it was, whatever size the table has now",
+        ),
+    ],
+)
+def test_which_join_with_a_table(facts: Facts, wanted: str, why: str) -> None:
+    choice = decide("join", facts)
+    assert (choice.value, choice.why) == (wanted, why)
+
+
+def test_a_prepared_table_cannot_be_broadcast() -> None:
+    with pytest.raises(PlanError, match="what a broadcast join can use: a stream and a batch DataFrame, found"):
+        decide("join", replace(TABLE, frame=False, size=SMALL), "broadcast")
+    assert decide("join", replace(TABLE, size=LARGE), "broadcast").why == "operator was given"
+
+
+def test_what_is_said_of_a_table_that_takes_no_window_names_the_join_that_takes_most() -> None:
+    with pytest.raises(PlanError, match="expected with a stream and a table no more than memory, found a stream and a"):
+        decide("join", replace(TABLE, window=True))

@@ -19,6 +19,7 @@ from watersmeet.chooser.unmatched import unmatched
 from watersmeet.errors import CorruptStateError
 from watersmeet.plan.hot_table import HotKey, HotTable
 from watersmeet.state.directory import StateDir, seal
+from watersmeet.state.identity import register_broadcast
 
 MINUTE = 60_000_000
 LEFT, RIGHT = Side("left", 48), Side("right", 40)
@@ -305,6 +306,24 @@ def test_a_story_is_kept_beside_the_state(tmp_path: Path) -> None:
 TABLE = {"rows": 1_000_000, "chunk_rows": 100_000, "partitions": 2, "layout": "hash"}
 
 
+@pytest.mark.parametrize(("how", "unmatched"), [("inner", []), ("left", ["clicks: at once, in their own micro-batch"])])
+def test_a_broadcast_join_holds_nothing(tmp_path: Path, how: str, unmatched: list[str]) -> None:
+    directory = StateDir(str(tmp_path))
+    register_broadcast("join", directory, "stream", how)
+    made = replace(
+        story("broadcast", how, (Side("stream", 48, shown="clicks"),)), partitions=0, table={"columns": ["k"]}
+    )
+    record_story(directory, made)
+    found = explained(made, directory, {"stream": 100.0}, like=directory)
+    assert recorded_story(directory) == made
+    assert str(found).splitlines()[0] == f"broadcast join of clicks and a table on k, how='{how}'"
+    assert (found.observed, found.warnings, found.unmatched) == (None, [], unmatched)
+    assert [bound.rows for bound in found.bounds] == [0]
+    assert "rows are held\n  clicks: none: every row is joined in its own micro-batch\n" in str(found)
+    assert "the table\n  is read by the first micro-batch and kept in Spark's cache" in str(found)
+    assert str(found).endswith("grows with its rows, and with the table, which Spark broadcasts anew")
+
+
 def test_choices_of_a_semi_stream_join() -> None:
     def made(given: dict[str, Any], **known: Any) -> dict[str, tuple[str, str]]:
         return {one.what: (one.value, one.why) for one in choices("semi-stream", given, **known)}
@@ -348,11 +367,18 @@ def test_hot_keys() -> None:
         "  spread over partitions when they make more than 20 % of a partition's mean work: rows of left are divided, "
         "those of the other input copied"
     )
+    both = str(explained(story("symmetric", hot_keys=["left", "right"], hot_grids=True), None))
+    assert "rows of left or right are divided, those of the other input copied; or both, where that is less" in both
     table = HotTable.of(
-        [HotKey(1, "left", (0, 1, 3), (0, 1, 1), (), 0.5, "7"), HotKey(2, "left", (0, 1), (0,), (), 0.01, "8")]
+        [
+            HotKey(1, "left", ((0,), (1,), (3,)), ((0, 1, 2), (0,)), (0, 1, 1), share=0.5, text="7"),
+            HotKey(2, "left", ((0,), (1,)), ((0, 1), (0,)), (0,), share=0.01, text="8"),
+            HotKey(3, "right", ((0, 1), (2, 3), (4, 5)), ((0, 2, 3), (0, 1)), (0, 1, 2), (0, 1), share=0.3, text="9"),
+        ]
     )
     told = str(replace(explained(made, None), observed=Observed(hot=table))).splitlines()
-    assert told[told.index("hot keys") + 2 :][:2] == [
+    assert told[told.index("hot keys") + 2 :][:3] == [
         "  7: 50.0 % of the work, left divided among 2 of 3 partitions that have it",
+        "  9: 30.0 % of the work, right and left divided by 3 x 2 of 6 partitions that have it",
         "  8: 1.0 % of the work, cooled down, 2 partitions that have it",
     ]

@@ -1,0 +1,73 @@
+"""How long a micro-batch takes, and how many partitions suit it: the model of docs/scaling.md.
+
+    driver + task * 2 P + (slot + 3 request) * ceil(P / C) + row * n * max(1 / min(P, C), hottest)
+
+for n rows, P partitions and C cores. `driver` is what Spark's driver does once per micro-batch, `task` what it does for
+a task (both stages have P of them), `slot` what a task costs before its first row, `row` the core seconds of a row.
+`request` is the time of a request to an object store, of which a task waits for one read and two writes; a key lives in
+one partition, so that no micro-batch is faster than the work of its `hottest` key, as a share of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+REQUESTS = 3  # of a task, one after the other
+USUAL_REQUEST = 0.03  # seconds
+WORTH_IT = 0.9  # a number of partitions is suggested if a micro-batch takes at most so much of the time
+
+
+@dataclass(frozen=True)
+class BatchCosts:
+    """Seconds, of a machine with two cores; `benchmarks/scaling.py` fits those of another one."""
+
+    driver: float = 0.15
+    task: float = 0.002
+    slot: float = 0.03
+    row: float = 2.2e-6
+
+    def parts(
+        self, rows: float, partitions: int, cores: int, *, request: float = 0.0, hottest: float = 0.0
+    ) -> dict[str, float]:
+        """The seconds of a micro-batch, by what takes them.
+
+        >>> BatchCosts(0.125, 0.5, 0.25, 2**-16).parts(2**16, partitions=4, cores=2)
+        {'driver': 0.125, 'task': 4.0, 'slot': 0.5, 'store': 0.0, 'row': 0.5}
+        """
+        rounds = ceil(partitions / cores)
+        return {
+            "driver": self.driver,
+            "task": self.task * 2 * partitions,
+            "slot": self.slot * rounds,
+            "store": REQUESTS * request * rounds,
+            "row": self.row * max(rows / min(partitions, cores), rows * hottest),
+        }
+
+    def seconds(self, rows: float, partitions: int, cores: int, *, request: float = 0.0, hottest: float = 0.0) -> float:
+        """Of a micro-batch."""
+        return sum(self.parts(rows, partitions, cores, request=request, hottest=hottest).values())
+
+    def best(self, rows: float, cores: int, *, request: float = 0.0, hottest: float = 0.0) -> int:
+        """The number of partitions with which a micro-batch takes least; more than cores never pay.
+
+        >>> [BatchCosts().best(rows, cores=100) for rows in (1_000, 100_000, 10_000_000)]
+        [1, 7, 74]
+        """
+        return min(
+            range(1, cores + 1), key=lambda some: self.seconds(rows, some, cores, request=request, hottest=hottest)
+        )
+
+
+def advice(rows: float, partitions: int, cores: int, *, remote: bool, costs: BatchCosts | None = None) -> Iterator[str]:
+    """What the model says of a join's partitions, in words. Rows are those of a micro-batch; `remote` is a state in an
+    object store."""
+    costs, request = costs or BatchCosts(), USUAL_REQUEST if remote else 0.0
+    best = costs.best(rows, cores, request=request)
+    now, then = (costs.seconds(rows, some, cores, request=request) for some in (partitions, best))
+    said = f"partitions: {partitions} take about {now:.2f} s for the {rows:,.0f} rows of a micro-batch on {cores} cores"
+    if then > WORTH_IT * now:
+        yield f"{said}; no other number is much faster (docs/scaling.md)"
+    else:
+        yield f"{said}; partitions={best} would take {then:.2f} s (docs/scaling.md)"
