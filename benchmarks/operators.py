@@ -70,14 +70,16 @@ class Workload:
     budget: float | None = None  # bytes in memory as a share of all
     ratio: int = 1  # rows of the last input for one of the others
     late: float = 0.0  # the share of rows that are a few batches late
+    combines: bool = False  # whether runs on disk are combined while rows come, which release 0.1.0 never did
 
     def plan(self, rows: int, batches: int, folder: str) -> JoinPlan:
         """The plan; `folder` is for the master table of a semi-stream join."""
         tuning = dict(self.tuning)
         if self.budget is not None:
             tuning["memory"] = int(self.budget * len(self.inputs) * rows * batches * ROW_BYTES)
-        if self.operator in ("rpj", "xjoin", "hmj") and "combine_runs" in ProgressiveOptions.model_fields:
-            tuning["combine_runs"] = 0  # a tree without the option never combines runs while rows come
+        progressive = self.operator in ("rpj", "xjoin", "hmj") and "combine_runs" in ProgressiveOptions.model_fields
+        if progressive and not self.combines:
+            tuning["combine_runs"] = 0
         if self.operator != "semi_stream":
             return make_plan(self.operator, self.inputs, self.options, tuning=tuning)
         keys = range(0, 2 * MASTER_SHARE * rows, 2)
@@ -142,6 +144,8 @@ WORKLOADS = {
     "rpj": Workload("rpj", options={"policy": "rpj"}, budget=0.4),
     "xjoin": Workload("xjoin", options={"policy": "xjoin"}, budget=0.4),
     "hmj": Workload("hmj", options={"policy": "hmj"}, budget=0.4),
+    "xjoin-combining": Workload("xjoin", options={"policy": "xjoin"}, budget=0.4, combines=True),
+    "hmj-combining": Workload("hmj", options={"policy": "hmj"}, budget=0.4, combines=True),
     "window-HH": windowed("HH"),
     "window-NN": windowed("NN"),
     "window-auto": windowed("auto", ratio=4),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -12,7 +14,7 @@ from tests.conformance.cases import CASES
 from tests.conformance.sampling import LEADING, dealt, every_case, examples, hard_types
 from watersmeet.engine.registry import OPERATORS, build
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.join.operator import advance, resume, saved
+from watersmeet.join.operator import Operator, OperatorState, advance, resume, saved
 from watersmeet.semistream.semi_stream_join import SemiStreamJoin
 from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
@@ -230,3 +232,23 @@ def test_to_save_changes_nothing(case: Case) -> None:
             saved(thrice)
         assert never.metrics.as_dict() == thrice.metrics.as_dict()
         assert never.accounts.save() == thrice.accounts.save()
+
+
+@every_case
+def test_a_batch_is_forgotten_at_its_end(case: Case) -> None:
+    """No cycle keeps an operator: its rows, and the files that it has mapped, would stay until the cycle is found."""
+    plan, script = case.plan(), case.random_script(8, batch_rows=12, batches=10)
+    gc.disable()
+    try:
+        operator, space = build(plan, MemorySpace()), MemorySpace()
+        for number, arrival in enumerate(script):
+            rows_of(advance(operator, batch_of(plan, number, arrival)))
+            before, operator = weakref.ref(operator), _resumed(build(plan, space), saved(operator))
+            assert before() is None, f"batch {number}"
+    finally:
+        gc.enable()
+
+
+def _resumed(operator: Operator, state: OperatorState) -> Operator:
+    resume(operator, state)
+    return operator

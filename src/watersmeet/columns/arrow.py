@@ -288,7 +288,12 @@ def _stretches(array: pa.Array, edges: Indices) -> Indices:
 def concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """The tables one after the other; an empty table of `schema` if there are none."""
     present = list(tables)
-    return pa.concat_tables(present) if present else schema.empty_table()
+    return pa.concat_tables(present) if present else empty(schema)
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows, and without a chunk: Arrow's `empty_table` makes an array for every column, in Python."""
+    return pa.Table.from_batches([], schema)
 
 
 def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:

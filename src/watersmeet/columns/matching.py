@@ -70,6 +70,8 @@ def equal_ranges(needles: Hashes, hay: Hashes) -> tuple[Indices, Indices, Indice
     going, at = np.arange(len(hit)), start + 1
     for _ in range(STEPS):
         same = np.flatnonzero((hay.take(at, mode="clip") == wanted) & (at < len(hay)))
+        if not len(same):
+            return hit, start, counts
         going, at, wanted = going[same], at[same] + 1, wanted[same]
         counts[going] += 1
     counts[going] = np.searchsorted(hay, wanted, side="right") - start[going]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import key_names, sort_by_hash, times_of
+from watersmeet.columns.arrow import empty, key_names, sort_by_hash, times_of
 from watersmeet.join.clock import Clock
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
@@ -52,7 +52,7 @@ class Prologue:
             self._aside.append((name, "null_key", apart))
         table = batch.rows.get(name)
         if table is None or not table.num_rows:
-            return self.plan.input(name).schema.empty_table()
+            return empty(self.plan.input(name).schema)
         keyed = self._without(name, table, "null_key", key_names(table.schema))
         if name in self.times:
             keyed = self._without(name, keyed, "null_time", [self.times[name]])

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, Indices, hashes_of
 from watersmeet.columns.matching import equal_ranges, ranges
-from watersmeet.state.parts import Part
+from watersmeet.state.pages import together
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
 
@@ -64,7 +64,7 @@ class HashTable:
     def __init__(self, store: RowStore, *, probes_disk: bool) -> None:
         self.store = store
         self._probes_disk = probes_disk
-        self._stored: list[Piece] = []  # what was in memory when the batch began
+        self._stored: list[Piece] | None = []  # what was in memory when the batch began, once it is probed
         self._spilled: list[Run] = []  # what is probed on disk
         self._stored_rows = self._spilled_rows = 0
         self.span: Span | None = None  # of the slice that drives
@@ -90,7 +90,7 @@ class HashTable:
     def open(self, buffer: pa.Table) -> None:
         """A batch begins: its rows wait in the buffer."""
         self.buffer = buffer
-        self._stored = [Piece(part.table, _mask(part)) for part in self.store.parts()]
+        self._stored = None
         spilled = self.store.spilled
         on_disk = self.store.spilled_rows if spilled else 0
         self._stored_rows = self.store.rows - on_disk
@@ -105,7 +105,7 @@ class HashTable:
 
     def close(self) -> None:
         """The batch ends: what is to be kept of the buffer is stored by whoever opened it."""
-        self.buffer, self._stored, self._spilled = None, [], []
+        self.buffer, self._stored, self._spilled = None, [], []  # nothing is probed before the next batch
         self._stored_rows = self._spilled_rows = 0
         self._drained, self._drained_rows = np.zeros(0, np.bool_), 0
 
@@ -118,6 +118,8 @@ class HashTable:
 
     def resident(self) -> Iterator[Piece]:
         """What is in memory: stored rows, and those of the batch that have driven."""
+        if self._stored is None:  # a batch without rows opens no file
+            self._stored = [Piece(part.table, part.mask) for part in self.store.parts()]
         yield from self._stored
         if self.buffer is not None and self._drained_rows:
             drained = None if self._drained_rows == len(self._drained) else self._drained
@@ -132,8 +134,8 @@ class HashTable:
     def _pages(self, run: Run, needles: Hashes) -> Iterator[Piece]:
         assert self.store.buckets is not None
         wanted = np.flatnonzero(self.store.buckets.counts(needles))
-        for part in self.store.pages(run, wanted.tolist()):
-            yield Piece(part.table, _mask(part), is_page=True)
+        for part in together(self.store.pages(run, wanted.tolist()), self.store.page_rows):
+            yield Piece(part.table, part.mask, is_page=True)
 
     def count(self, needles: Hashes) -> Indices:
         """For sorted hashes, how many rows in memory have each of them."""
@@ -146,15 +148,6 @@ class HashTable:
                 low, high = before[low], before[high]
             counts += high - low
         return counts
-
-
-def _mask(part: Part) -> Mask | None:
-    """The living rows of a part; None if all are."""
-    if part.living is None:
-        return None
-    mask = np.zeros(part.table.num_rows, np.bool_)
-    mask[part.living] = True
-    return mask
 
 
 def find(needles: Hashes, table: pa.Table, mask: Mask | None) -> tuple[Indices, Indices]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -42,7 +43,7 @@ from watersmeet.join.generations import Generations
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.waits import WaitingRows, waits_for_times
-from watersmeet.multiway.absence import MEMORY, Absence, Known
+from watersmeet.multiway.absence import MEMORY, Absence
 from watersmeet.multiway.debts import Debts
 from watersmeet.multiway.driver_policies import POLICIES, Situation, choose
 from watersmeet.multiway.former_clocks import FormerClock, inherited
@@ -122,7 +123,9 @@ class MJoin(Operator):
         window_times = [self.options.time.get(name, "") for name in self.names]
         self.passing = Passing(self.results, self.absence, window_times, self.window or 0, self.metrics)
         self.debts = Debts(self.results, self.estimates, self.absence, self.metrics)
-        self.spilling = Spilling(self.generations, self.absence, self.memory, self._owed, self.accounts, self.metrics)
+        # Not a method of this object: a cycle would keep the rows of a batch in memory until it is found.
+        joined = partial(self.debts.of_generations, allowed=self.options.max_results)
+        self.spilling = Spilling(self.generations, self.absence, self.memory, joined, self.accounts, self.metrics)
 
     def _store(self, index: int, spec: InputSpec) -> RowStore:
         common: dict[str, Any] = {"buckets": self.buckets, "page_rows": self.options.page_rows}
@@ -130,7 +133,7 @@ class MJoin(Operator):
             layout = HashTiers(lag=index)
             return RowStore(spec.name, spec.schema, layout, self.space, self.accounts, counts_buckets=True, **common)
         column = self.options.time[spec.name]
-        common |= {"time": column, "rule": Horizon(column), "merges_spilled": True}
+        common |= {"time": column, "by_time": False, "rule": Horizon(column), "merges_spilled": True}
         slices = TimeSlices(span=self.window, share=SLICES, whole=True)
         return RowStore(spec.name, spec.schema, slices, self.space, self.accounts, **common)
 
@@ -336,10 +339,6 @@ class MJoin(Operator):
             buckets = self.spilling.to_merge(self.options.idle_pages)
             done = [name for name in self.names if not self._others(name, batch)]
             yield from self.spilling.merge(buckets, done)
-
-    def _owed(self, generations: Sequence[Sequence[pa.Table]], known: Known) -> Iterator[pa.Table]:
-        """What generations owe each other; they are given by input."""
-        return self.debts.of_generations(generations, known, self.options.max_results)
 
     def _expire(self, index: int, buffer: pa.Table, others: list[str], late: int | None) -> pa.Table:
         """Drop stored rows that nothing yet to come can match; returns the new rows that something can."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import data_bytes, merge_by_hash
+from watersmeet.columns.arrow import data_bytes, empty, merge_by_hash
 from watersmeet.join.generations import STEP_ROWS, Generations, Rewriting
 from watersmeet.multiway.absence import Absence, Known
 from watersmeet.plan.metrics import Metrics
@@ -87,7 +87,7 @@ class Spilling:
     def _merge_some(self, bucket: int, numbers: Collection[int], written: Rewriting) -> Iterator[pa.Table]:
         """Join some generations of a bucket and write their rows as one."""
         came = {name: self.generations.came(name, bucket, numbers) for name in self.stores}
-        nothing = {name: store.schema.empty_table() for name, store in self.stores.items()}
+        nothing = {name: empty(store.schema) for name, store in self.stores.items()}
         merged = [number for number in self.generations.numbers(bucket) if number in numbers]
         known = self.absence.known(bucket, merged, with_memory=False)
         for rows in self.generations.read(bucket, nothing, numbers, self._step_rows):

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import data_bytes, hashes_of, merge_by_hash
+from watersmeet.columns.arrow import data_bytes, empty, hashes_of, merge_by_hash
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.generations import came_of
@@ -143,7 +143,7 @@ class Spilling:
     def merge_generations(self, batch: int) -> Iterator[pa.Table]:
         """Join and merge generations of similar size until there are few of each size; memory is left as it is."""
         state, generations = self.state, self.state.generations
-        nothing = {name: store.schema.empty_table() for name, store in state.stored.items()}
+        nothing = {name: empty(store.schema) for name, store in state.stored.items()}
         while chosen := generations.due():
             old = {name: generations.runs_of(name, chosen) for name in state.names}
             writers: dict[str, SpillWriter] = {}

@@ -28,8 +28,8 @@ def newest_manifests(directory: StateDir, known: Known = MappingProxyType({})) -
     by_division = _newest_versions(directory)
     record = read_join(directory)
     for division, partitions in reversed(list(enumerate(divisions(record)))) if record else ():
-        if len(by_division.get(division, [])) == partitions:
-            return _read(by_division[division], known)
+        if (found := by_division.get(division)) and len(found) == partitions:
+            return _read(found, known)
     return _read(by_division[min(by_division)], known) if by_division else []
 
 

@@ -241,12 +241,19 @@ class TimeSlices:
         return None
 
     def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:
-        """All of them, once their dead rows are too many for the live ones; they are read only if that can be."""
+        """Once there are too many dead rows for the live ones: the runs that are mostly dead, and of the others no more
+        than it takes. They are read only if there can be so many."""
         most = sum(run.own for run in partly)
         if most * self.dead_share <= total - most:
             return []
         lost = sum(dead(run) for run in partly)
-        return list(partly) if lost * self.dead_share > total - lost else []
+        live, chosen = total - lost, list[Run]()
+        if lost * self.dead_share > live:
+            for run in sorted(partly, key=lambda run: dead(run) / max(run.own, 1), reverse=True):
+                if lost * self.dead_share > live or 2 * dead(run) > run.own:
+                    chosen.append(run)
+                    lost -= dead(run)
+        return chosen
 
 
 def due_by_size(sizes: Sequence[int], *, fanout: int = FANOUT, smallest: int, largest: int) -> list[int]:

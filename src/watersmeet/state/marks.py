@@ -61,6 +61,11 @@ class Marks:
         return self._counts.get(run.id, 0)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no row is marked."""
+        return not self._counts
+
+    @property
     def total(self) -> int:
         """How many rows of all runs are marked."""
         return sum(self._counts.values())

@@ -7,7 +7,6 @@ runs (`_swept`), and those that others make useless (`redundant`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -81,8 +80,7 @@ class MergingShelf(Shelf):
         oldest, newest = min(run.oldest for run in runs), max(run.newest for run in runs)
         facts = {**self.layout.slot_of(runs), "level": level, "order": runs[0].order}
         facts |= {"spent": sum(run.spent for run in runs), "id": self.take_id()}
-        run = resident_run(self.name, table, oldest=oldest, newest=newest, **facts)
-        return self._made(run) if run.rows else run
+        return self._made(table, oldest=oldest, newest=newest, **facts)
 
     def _respilled(self, runs: list[Run], level: int) -> Run:
         assert self.buckets is not None
@@ -118,13 +116,13 @@ class MergingShelf(Shelf):
         if order == "arrival" or not parts or flagged or sum(run.nbytes for run in runs) > AT_ONCE:
             return self._sorted([part.take(part.living) for part in parts], order)
         tables = [part.table for part in parts]
-        return self._reduce(merge_by_hash(tables, self.time, [part.living for part in parts]))
+        return self._reduce(merge_by_hash(tables, self.tie_break, [part.living for part in parts]))
 
     def _sorted(self, tables: list[pa.Table], order: Order) -> pa.Table:
         tables = [table for table in tables if table.num_rows]
         if order == "arrival" or not tables:
             return concat(tables, self.schema).combine_chunks()
-        return self._reduce(merge_by_hash(tables, self.time))
+        return self._reduce(merge_by_hash(tables, self.tie_break))
 
     def without_redundant(self, table: pa.Table) -> pa.Table:
         """A sorted table in hand less the rows that others make useless: those leave."""
@@ -177,19 +175,21 @@ class MergingShelf(Shelf):
                 self._merge([run], run.level)
 
     def _append(self, table: pa.Table, oldest: int, newest: int, at: int | None = None, **facts: Any) -> Run:
-        run = self._made(
-            resident_run(self.name, table, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        )
-        self.runs = [*self.runs[:at], run, *(self.runs[at:] if at is not None else ())]
+        run = self._made(table, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
+        if at is None:
+            self._runs[run.id] = run
+        else:
+            self.runs = [*self.runs[:at], run, *self.runs[at:]]
         return run
 
-    def _made(self, run: Run) -> Run:
+    def _made(self, table: pa.Table, *, oldest: int, newest: int, **facts: Any) -> Run:
         """A new resident run with what the store knows of its rows."""
-        facts: dict[str, Any] = self.describe(run.table) if self.describe else {}
-        if self.time:
-            times = times_of(run.table, self.time)
-            facts |= {"time_from": int(times.min()), "time_to": int(times.max())}
-        return replace(run, **facts) if facts else run
+        if table.num_rows:
+            facts |= self.describe(table) if self.describe else {}
+            if self.time:
+                times = times_of(table, self.time)
+                facts |= {"time_from": int(times.min()), "time_to": int(times.max())}
+        return resident_run(self.name, table, oldest=oldest, newest=newest, **facts)
 
     def _written(self, run: Run) -> Run:
         self.accounts.metrics.count("pages_written", sum(share.pages for share in run.shares))

@@ -1,4 +1,6 @@
-"""Reading sorted pages side by side: a stretch of the hash at a time, so that memory holds no more than a step's rows.
+"""Reading sorted pages: several small ones of a run as one, or those of several runs side by side.
+
+Side by side it is a stretch of the hash at a time, so that memory holds no more than a step's rows:
 
 hashes    |----------|----------|----------|----------|      steps
 source a  a1 a2        a3   ...                              pages, each read when a step reaches it
@@ -7,13 +9,14 @@ source b  b1           b2   ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Hashes, hashes_of
+from watersmeet.state.parts import Part
 
 
 @dataclass
@@ -57,3 +60,24 @@ def steps(low: int, high: int, rows: int, step_rows: int) -> list[int | None]:
     """
     count = max(1, -(-rows // max(1, step_rows)))
     return [low + (high - low) * number // count for number in range(1, count)] + [None]
+
+
+def together(pages: Iterable[Part], most: int) -> Iterator[Part]:
+    """Pages of one run, those that lie one after the other as one part of at most `most` rows: what a probe costs
+    however few the rows is paid once. A part is in the order of the hash, as buckets and their pages are."""
+    some: list[Part] = []
+    rows = 0
+    for page in pages:
+        if some and (some[0].base + rows != page.base or rows + page.table.num_rows > most):
+            yield _joined(some)
+            some, rows = [], 0
+        some.append(page)
+        rows += page.table.num_rows
+    if some:
+        yield _joined(some)
+
+
+def _joined(pages: list[Part]) -> Part:
+    if len(pages) == 1:
+        return pages[0]
+    return replace(pages[0], table=pa.concat_tables([page.table for page in pages]).combine_chunks())

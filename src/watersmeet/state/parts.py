@@ -67,14 +67,16 @@ class Part:
             return marked
         return self._ruled[rows] if marked is None else self._ruled[rows] & marked
 
+    @property
+    def mask(self) -> Mask | None:
+        """Which rows are alive; None if all are."""
+        return self.alive(np.arange(self.table.num_rows)) if self._has(DEAD) else self._ruled
+
     @cached_property
     def living(self) -> Indices | None:
         """The rows that are alive; None if all are."""
-        if self._ruled is None and not self._has(DEAD):
-            return None
-        rows = np.arange(self.table.num_rows)
-        alive = self.alive(rows)
-        return rows if alive is None else rows[alive]
+        mask = self.mask
+        return None if mask is None else np.flatnonzero(mask)
 
     def unmarked(self, rows: Indices) -> Mask | None:
         """Which of some rows of the part are not marked as dead, whatever a rule says; None if none is."""

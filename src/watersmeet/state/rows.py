@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, hashes_of, times_of
+from watersmeet.columns.arrow import Indices, empty, hashes_of, times_of
 from watersmeet.state.merging import MergingShelf
 from watersmeet.state.parts import DEAD, Before, ByRule, Departed, InBuckets, Part, Rows, What, Whole
 from watersmeet.state.rules import Horizon
@@ -160,6 +160,8 @@ class RowStore(MergingShelf):
 
     def drain(self) -> pa.Table:
         """Move all rows in memory out of the store, sorted by hash."""
+        if not self.resident:
+            return empty(self.schema)
         before = self.rows
         drained = self._sorted([part.take(part.living) for part in self.parts()], "hash")
         self._forget(self.resident)

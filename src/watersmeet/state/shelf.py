@@ -60,6 +60,7 @@ class Shelf(ABC):
         *,
         input: str | None = None,  # whose rows these are; empty for entries that are no rows of an input
         time: str | None = None,
+        by_time: bool = True,
         rule: Rule | None = None,
         flags: Sequence[str] = (),
         buckets: Buckets | None = None,
@@ -72,6 +73,7 @@ class Shelf(ABC):
         self.name, self.input = name, name if input is None else input
         self.schema, self.layout, self.space, self.accounts = schema, layout, space, accounts
         self.time, self.rule, self.flags = time, rule, tuple(flags)
+        self.tie_break = time if by_time else None  # what rows of equal hash are ordered by when runs are merged
         self.buckets = buckets  # of the pages of spilled runs
         self.counts_buckets = counts_buckets  # whether rows are moved to disk by the bucket
         self.describe = describe  # further facts of a new run's rows
@@ -122,22 +124,26 @@ class Shelf(ABC):
             marked = self._inside[key]
         return run.rows - marked
 
+    def _all_alive(self, runs: Iterable[Run]) -> int:
+        """The same for several runs. Many a store never has a dead row."""
+        return sum(run.rows for run in runs) if self.marks[DEAD].is_empty else sum(self.alive(run) for run in runs)
+
     @property
     def rows(self) -> int:
         """Rows in memory and on disk."""
-        return sum(self.alive(run) for run in self._runs.values()) - self._ruled
+        return self._all_alive(self._runs.values()) - self._ruled
 
     held = rows
 
     @property
     def resident_rows(self) -> int:
         """Rows in memory."""
-        return sum(self.alive(run) for run in self.resident) - self._ruled
+        return self._all_alive(self.resident) - self._ruled
 
     @property
     def spilled_rows(self) -> int:
         """Rows on disk."""
-        return sum(self.alive(run) for run in self.spilled)
+        return self._all_alive(self.spilled)
 
     @property
     def nbytes(self) -> int:
@@ -272,11 +278,10 @@ class Shelf(ABC):
         self._forget(runs)
 
     def _replace(self, old: Sequence[Run], new: Sequence[Run]) -> None:
-        gone = {run.id for run in old}
-        at = next(i for i, run in enumerate(self.runs) if run.id in gone)
-        before = [run for run in self.runs[:at] if run.id not in gone]
-        after = [run for run in self.runs[at:] if run.id not in gone]
-        self.runs = [*before, *new, *after]
+        """New runs in the place of the first of some old ones."""
+        gone, runs = {run.id for run in old}, self.runs
+        at = next(i for i, run in enumerate(runs) if run.id in gone)
+        self.runs = [*runs[:at], *new, *(run for run in runs[at:] if run.id not in gone)]
         self._forget(old)
 
     def _forget(self, runs: Sequence[Run]) -> None:

@@ -113,22 +113,20 @@ class FileSpace:
         """Write a resident run that has no file yet."""
         if isinstance(run.data, StoredRun):
             return run
-        data = self._write(run.table.schema, [_single_batch(run.table)], None)
-        return replace(run, data=replace(data, rows=run.stored_rows))
+        return replace(run, data=self._write(run.table))
 
     def store_table(self, table: SideTable) -> StoredRun:
         """Write a side table that has no file yet."""
         if isinstance(table.data, StoredRun):
             return table.data
-        written = self._write(table.table.schema, [_single_batch(table.table)], None)
-        return replace(written, rows=table.rows)
+        return self._write(table.table)
 
-    def _write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], compression: str | None) -> StoredRun:
-        writer = self.room.writer(schema, compression)
-        for batch in batches:
-            writer.write(batch)
+    def _write(self, table: pa.Table) -> StoredRun:
+        writer = self.room.writer(table.schema, None)
+        writer.write(_single_batch(table))
         length, checksum = writer.close()
-        return StoredRun(self.directory, writer.name, length, checksum, rows=0, verify=False, readers=self.readers)
+        rows = table.num_rows
+        return StoredRun(self.directory, writer.name, length, checksum, rows, verify=False, readers=self.readers)
 
 
 class _FileWriter:

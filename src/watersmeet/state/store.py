@@ -20,7 +20,7 @@ from typing import Any
 
 from watersmeet.errors import CorruptStateError, MissingVersionError, StateMismatchError
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state.directory import StateDir, corrupt
+from watersmeet.state.directory import StateDir, corrupt, sealed_text
 from watersmeet.state.manifest import Manifest, RunEntry, TableEntry, digest_of
 from watersmeet.state.object_dir import ObjectDir
 from watersmeet.state.operator_state import OperatorState
@@ -37,6 +37,7 @@ SWEEP_EVERY = 64  # batches, after the state has been divided anew
 ESTABLISHED = "established"  # the attempt of a version that no batch has made
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
+_NAMED = re.compile(rb'[/"](run-\d{12}-[^"/@]+)')  # a run file, or a pack, in the text of a manifest
 _TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
 
 
@@ -50,7 +51,7 @@ class PartitionStore:
         self.readers = PageReaders()
         self.segments = Segments(directory, self.folder)
         self._base = ""  # the run that wrote the version which the batch starts from
-        self._known: dict[int, tuple[bytes, Manifest]] = {}  # the newest versions that were read or written here
+        self._finished = False  # whether the version that was written here is the last
 
     def versions(self) -> list[int]:
         """The versions that exist, oldest first."""
@@ -66,12 +67,7 @@ class PartitionStore:
         if named != found:
             words = "version {} of partition {}" + (" in division {}" if named[2] or found[2] else "")
             raise corrupt(self.directory.path(name), words.format(*named), words.format(*found))
-        self._note(manifest, content)
         return manifest
-
-    def _note(self, manifest: Manifest, content: bytes) -> None:
-        newer = {version: known for version, known in self._known.items() if version > manifest.version - KEEP}
-        self._known = {**newer, manifest.version: (content, manifest)}
 
     def _content(self, version: int) -> bytes:
         try:
@@ -88,11 +84,9 @@ class PartitionStore:
             ) from None
 
     def _files(self, version: int) -> list[str]:
-        """The files that a version names. What this batch began with or has written is not taken apart again."""
-        content, manifest = self._known.get(version, (b"", None))
-        if manifest is None or content != self._content(version):
-            manifest = self.manifest(version)
-        return manifest.files()
+        """The run files that a version names, found in its text: to take it apart costs several times as much."""
+        text = sealed_text(self._content(version), self.directory.path(self._manifest_name(version)))
+        return [name.decode() for name in _NAMED.findall(text)]
 
     def load(self, batch: int, query: str, run_id: str, join: str = "") -> Manifest:
         """The manifest that a batch starts from; a new one for the first batch of a query."""
@@ -197,7 +191,7 @@ class PartitionStore:
             return self._claim(self.directory, manifest, entry)
         content = self._completed(manifest, entry, manifest.history, self._earlier(manifest.version))
         self.directory.publish(self._manifest_name(manifest.version), content)
-        self._note(manifest, content)
+        self._finished = manifest.finished
         return manifest
 
     def _completed(
@@ -240,7 +234,7 @@ class PartitionStore:
             if earlier is not None and (earlier.run_id, earlier.digest) == (manifest.run_id, manifest.digest):
                 return earlier
             written = directory.replace(name, content, found.tag)
-        self._note(manifest, content)
+        self._finished = manifest.finished
         return manifest
 
     def establish(self, manifest: Manifest, state: OperatorState, space: FileSpace) -> None:
@@ -274,8 +268,7 @@ class PartitionStore:
 
     def collect(self, newest: int) -> None:
         """Delete versions older than the last `KEEP`, and run files of that age that no kept version names."""
-        last = newest in self._known and self._known[newest][1].finished
-        if not self.directory.is_local and not last and (newest + self.partition) % COLLECT_EVERY:
+        if not self.directory.is_local and not self._finished and (newest + self.partition) % COLLECT_EVERY:
             return  # a listing costs as much as a put
         horizon = newest - KEEP
         names = self.directory.list(self.folder)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import expm1
 
 import numpy as np
 
@@ -155,8 +156,8 @@ def distinct_in(rows: int, seen_rows: int, seen_keys: int) -> float:
     low, high = float(seen_keys), float(seen_keys) * 1e6
     for _ in range(60):
         middle = (low * high) ** 0.5
-        if middle * -np.expm1(-seen_rows / middle) < seen_keys:
+        if middle * -expm1(-seen_rows / middle) < seen_keys:
             low = middle
         else:
             high = middle
-    return min(float(rows), float(high * -np.expm1(-rows / high)))
+    return min(float(rows), high * -expm1(-rows / high))

@@ -7,7 +7,7 @@ shrink    the windows, until they fit in memory; with a service rate, rows as we
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from watersmeet.join.expiry import spill_soonest
@@ -51,9 +51,10 @@ class Overload:
     # -- rows
 
     def shed(
-        self, arrived: dict[str, Rows], batch: int, interval: float, metrics: Metrics, keys: Mapping[str, float]
+        self, arrived: dict[str, Rows], batch: int, interval: float, metrics: Metrics, keys: Callable[[str], float]
     ) -> dict[str, Rows]:
-        """The rows that are let in; `interval` is the time in which they came, in seconds."""
+        """The rows that are let in; `interval` is the time in which they came, in seconds, `keys` says how many
+        different keys an input's window has."""
         self.budgets = None
         counts = {name: len(rows) for name, rows in arrived.items()}
         if any(counts.values()):
@@ -107,7 +108,7 @@ class Overload:
         allowed: tuple[float, float],
         interval: float,
         metrics: Metrics,
-        keys: Mapping[str, float],
+        keys: Callable[[str], float],
     ) -> float:
         """Count what is dropped; returns how many results that costs, estimated."""
         for name in self.names:
@@ -115,7 +116,7 @@ class Overload:
             metrics.gauge(f"shed_share.{name}", dropped / offered if offered else 0.0)
             self._add(f"shed.{name}", dropped)
         streams = [
-            Stream(rate, self.lengths[name], max(keys[name], 1.0)) for name, rate in zip(self.names, rates, strict=True)
+            Stream(rate, self.lengths[name], max(keys(name), 1.0)) for name, rate in zip(self.names, rates, strict=True)
         ]
         share = expected_loss(rates, allowed)
         lost = share * output_rate(streams[0], streams[1]) * interval

@@ -16,6 +16,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Indices, hashes_of, take, times_of
 from watersmeet.columns.matching import KeyFilter
 from watersmeet.columns.saturating import Times
+from watersmeet.state.pages import together
 from watersmeet.state.parts import Part
 from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon, Mask
@@ -73,10 +74,10 @@ class Candidates:
     parts: tuple[Part, ...]
     rows: Ordered
 
-    def split(self, numbers: Indices) -> Iterator[tuple[Part, Indices, Indices]]:
+    def split(self, numbers: Indices) -> Iterator[tuple[Part, Indices | slice, Indices]]:
         """For rows of several parts: a part, which of the rows are in it, and their numbers in it."""
         if len(self.parts) == 1:
-            yield self.parts[0], np.arange(len(numbers)), numbers
+            yield self.parts[0], slice(None), numbers
             return
         for part, which in zip(self.parts, by_part(numbers, len(self.parts)), strict=True):
             if len(which):
@@ -101,7 +102,7 @@ def candidates(store: RowStore, earliest: int, latest: int, probes: Ordered, sca
         if run.tier == "spilled":
             assert store.buckets is not None
             wanted = np.flatnonzero(np.diff(store.buckets.offsets(probes.hashes)))
-            for part in store.pages(run, wanted.tolist()):
+            for part in together(store.pages(run, wanted.tolist()), store.page_rows):
                 yield Candidates((part,), _ordered(part))
         elif run.order == "hash":
             for part in store.parts([run]):

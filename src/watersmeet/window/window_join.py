@@ -21,6 +21,7 @@ Jaewoo Kang, Jeffrey F. Naughton, Stratis D. Viglas: Evaluating Window Joins ove
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -131,11 +132,9 @@ class WindowJoin(BinaryJoin):
             buckets=Buckets(DISK_BUCKETS),
             describe=lambda table: {"keys": distinct(hashes_of(table))},
             merges_spilled=True,
-            redundant=self._redundant if spec.name == self.thinned else None,
+            # Not a method of this object: a cycle would keep the rows of a batch in memory until it is found.
+            redundant=partial(_redundant, column, self.cell) if spec.name == self.thinned else None,
         )
-
-    def _redundant(self, table: pa.Table) -> Mask:
-        return between(table, times_of(table, self.time_columns[self.right]), self.cell)
 
     # -- the batch
 
@@ -144,8 +143,7 @@ class WindowJoin(BinaryJoin):
         interval = self._advance_clock(batch)
         arrived = {name: self._arrived(batch, name) for name in self.names}
         yield from self.turned_away()
-        keys = {name: distinct_keys(store) for name, store in self.stores.items()}
-        admitted = self.overload.shed(arrived, batch.number, interval, self.metrics, keys)
+        admitted = self.overload.shed(arrived, batch.number, interval, self.metrics, self._keys)
         for name in self.names:
             self.accounts.leave(name, "shed", len(arrived[name]) - len(admitted[name]))
         self.scanned = {name: [] for name in self.names}
@@ -163,6 +161,9 @@ class WindowJoin(BinaryJoin):
         if batch.time:
             self.now = max(batch.time, before or batch.time)
         return 0.0 if before is None or self.now is None else (self.now - before) / 1e6
+
+    def _keys(self, name: str) -> float:
+        return distinct_keys(self.stores[name])
 
     def _arrived(self, batch: Batch, name: str) -> Rows:
         table = self.prologue.admit(batch, name, in_order=False)
@@ -372,3 +373,7 @@ class WindowJoin(BinaryJoin):
             self.victims.restore(values.get("victims"))
         for name, layout in self.layouts.items():
             layout.width = values["widths"][name]
+
+
+def _redundant(time: str, cell: int, table: pa.Table) -> Mask:
+    return between(table, times_of(table, time), cell)

@@ -276,3 +276,21 @@ def test_dead_rows_of_slices_are_rewritten_when_they_are_a_quarter_of_the_live_o
     assert layout.sparse(runs, 100, unread) == []  # even if all 20 were dead, 80 live ones are too many
     assert layout.sparse(runs, 60, lambda run: 6) == []
     assert layout.sparse(runs, 60, lambda run: 7) == runs
+
+
+@pytest.mark.parametrize(
+    ("total", "dead", "chosen"),
+    [
+        (40, (1, 9, 2), [1]),  # 12 for 28: without the second run 3 are left
+        (40, (1, 9, 6), [1, 2]),  # 16 for 24: 7 are still too many
+        (70, (1, 9, 6), [1, 2]),  # 16 for 54: 7 are not, but a run that is mostly dead goes with them
+        (30, (4, 4, 4), [0, 1]),  # 12 for 18: 4 are not too many
+        (60, (4, 4, 4), []),  # 12 for 48
+    ],
+)
+def test_of_slices_with_dead_rows_no_more_are_rewritten_than_it_takes(
+    total: int, dead: tuple[int, ...], chosen: list[int]
+) -> None:
+    layout, runs = slices(), [run_of(10, slot=slot) for slot in range(3)]
+    counts = {id(run): count for run, count in zip(runs, dead, strict=True)}
+    assert layout.sparse(runs, total, lambda run: counts[id(run)]) == [runs[at] for at in chosen]

@@ -14,6 +14,7 @@ from tests.unit.state.row_model import SCHEMA, STEP, Unreadable, made
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import HashTiers, Layout
+from watersmeet.state.pages import together
 from watersmeet.state.parts import All, Rows, Whole
 from watersmeet.state.rows import RowStore
 from watersmeet.testing.accounting import check_store
@@ -91,6 +92,29 @@ def test_buckets_that_are_moved_to_disk_are_no_longer_counted() -> None:
     assert [run.rows for run in store.spilled] == [8]
     assert accounts.held("left") == store.rows == 16
     check_store(store)
+
+
+def test_pages_that_lie_one_after_the_other_are_read_as_one_part_of_bounded_size() -> None:
+    store, accounts = filled(HashTiers(), rows([i * STEP for i in range(16)]))
+    store.spill_run(store.resident[0])  # four buckets, each a page of four rows
+    (run,) = store.spilled
+    (page, *_) = store.pages(run)
+    store.remove(Rows(page, np.array([2])), "one_to_many")
+
+    def found(wanted: Sequence[int], most: int) -> list[tuple[int, list[int], list[int] | None]]:
+        return [
+            (part.base, part.table.column("_k0").to_pylist(), None if part.living is None else part.living.tolist())
+            for part in together(store.pages(run, wanted), most)
+        ]
+
+    assert [(base, names) for base, names, _ in found(range(4), 100)] == [(0, list(range(16)))]
+    assert [(base, len(names)) for base, names, _ in found(range(4), 11)] == [(0, 8), (8, 8)]
+    assert [(base, len(names)) for base, names, _ in found(range(4), 1)] == [(0, 4), (4, 4), (8, 4), (12, 4)]
+    assert found([0, 1, 3], 100) == [(0, list(range(8)), [0, 1, 3, 4, 5, 6, 7]), (12, [12, 13, 14, 15], [0, 1, 2, 3])]
+    assert found([], 100) == []
+    before = accounts.metrics.counters["pages_read"]
+    list(together(store.pages(run, [1, 2]), 100))
+    assert accounts.metrics.counters["pages_read"] == before + 2
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import Indices, numpy_of, sort_by_hash, take
 from watersmeet.columns.grouping import first_of_each, group_ids
 from watersmeet.punctuated.promises.intervals import Mask
-from watersmeet.punctuated.promises.patterns import normalised, pattern_ids, punctuation_schema
+from watersmeet.punctuated.promises.patterns import normalised, pattern_ids
 from watersmeet.state.side_table import SideTable
 
 
@@ -25,7 +25,7 @@ class PartialPromises:
     def __init__(self, name: str, kinds: Sequence[pa.DataType]) -> None:
         self.label = f"{name}.partial"
         self.kinds = tuple(kinds)
-        self.table = punctuation_schema(kinds).empty_table()
+        self.table: pa.Table | None = None  # of the parts that have come; few inputs ever have any
         self._saved: SideTable | None = None
 
     def complete(self, table: pa.Table) -> pa.Table:
@@ -35,7 +35,9 @@ class PartialPromises:
         if not partial.any():
             return table
         whole = table.filter(pa.array(~partial))
-        held = pa.concat_tables([self.table, table.filter(pa.array(partial))])
+        held = table.filter(pa.array(partial))
+        if self.table is not None:
+            held = pa.concat_tables([self.table, held])
         ids = pattern_ids(held)
         said = group_ids([pa.chunked_array([pa.array(ids)]), held.column("_part"), held.column("_parts")])
         distinct = first_of_each(said)
@@ -48,7 +50,7 @@ class PartialPromises:
 
     def save(self) -> dict[str, SideTable]:
         """The parts kept."""
-        if self._saved is None and self.table.num_rows:
+        if self._saved is None and self.table is not None and self.table.num_rows:
             self._saved = SideTable.of(sort_by_hash(self.table))
         return {} if self._saved is None else {self.label: self._saved}
 

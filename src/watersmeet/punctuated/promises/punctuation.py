@@ -42,8 +42,10 @@ def reason_of(bits: int) -> str:
 
 def by_reason(sources: Sources) -> dict[str, Mask]:
     """Rows without a future by the first of their reasons."""
-    found = {}
+    found: dict[str, Mask] = {}
     rest = sources > 0
+    if not rest.any():
+        return found
     for reason, bit in SOURCES.items():
         mine = rest & (sources & np.uint8(bit) > 0)
         if mine.any():
