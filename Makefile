@@ -48,26 +48,30 @@ cluster-demo: $(STAMP) ## A join on a standalone cluster with its state in an S3
 ##@ Develop
 
 .PHONY: test
-test: $(STAMP) ## Run all tests (ARGS="-m 'not spark'" for the quick ones)
+test: $(STAMP) ## Run the tests (ARGS="-m 'not spark'" for the quick ones; the lanes below have the rest)
 	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+.PHONY: test-more
+test-more: $(STAMP) ## Run what `make test` leaves out: kills, clusters, the tutorial, further parameters of tests with Spark
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --more $(ARGS)
+
 .PHONY: coverage
-coverage: $(STAMP) ## Run all tests and print which lines they miss; fails below 90 % (the lab aside)
-	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term-missing $(ARGS)
+coverage: $(STAMP) ## Run all tests of both and print which lines they miss; fails below 90 % (the lab aside)
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --all --cov --cov-report=term-missing $(ARGS)
 
 .venvs/%/.setup-done: pyproject.toml requirements.lock scripts/setup.sh scripts/ensure_java.py
 	@PYTHON="$(PYTHON)" scripts/setup.sh .venvs/$* $*
 	@touch $@
 
 .PHONY: test-releases
-test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each supported release (SUBSET=1: a join per family, RELEASES=4.2)
+test-releases: $(RELEASES:%=.venvs/%/.setup-done) ## Run the Spark tests on each supported release (SUBSET=1: a join per family, RELEASES=4.2, ARGS=--all)
 	@set -e; for release in $(RELEASES); do \
 	  echo "== $$(.venvs/$$release/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)')"; \
 	  JAVA_HOME="$$(cat .venvs/$$release/java_home)" .venvs/$$release/bin/python -m pytest $(SPARK_TESTS) $(ARGS); \
 	done
 
 .PHONY: test-connect
-test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (SUBSET=1: a join per family; ARGS=--connect=all: with all parameters)
+test-connect: $(STAMP) ## Run each Spark test again in a session of Spark Connect (SUBSET=1: a join per family; ARGS=--all: with all parameters)
 	@$(SPARK) $(BIN)/python -m pytest -n 2 --dist worksteal --connect -m spark $(SPARK_TESTS) tests/connect $(ARGS)
 
 .PHONY: test-connectors

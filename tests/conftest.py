@@ -1,10 +1,11 @@
 """Shared by all tests: one Spark session for the whole run, and Hypothesis profiles.
 
+By default a test that uses Spark runs with the first of its sets of parameters, unless it is marked `every_session`,
+and tests marked `long` do not run: what the sets vary is mostly the business of the operators, which have tests without
+Spark. `--more` runs exactly what that leaves out (`make test-more`), `--all` everything.
+
 With `--connect` the session is one of Spark Connect, whose server is a process of its own: the second lane of the Spark
-tests (`make test-connect`). It has every test of tests/spark once: of several sets of parameters the first one runs,
-unless the test is marked `every_session` (`--connect=all` runs them all). What the sets vary is the business of the
-operators, which are the same in both lanes. A test that needs the driver in its own process is marked `classic`, with
-the reason.
+tests (`make test-connect`). A test that needs the driver in its own process is marked `classic`, with the reason.
 
 HYPOTHESIS_PROFILE=soak draws many more examples, different ones in every run; the default, `ci`, always draws
 the same ones.
@@ -30,43 +31,35 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--connect",
-        nargs="?",
-        const="once",
-        choices=("once", "all"),
-        help="run the tests that use Spark in a Spark Connect session, each once or with all its parameters",
-    )
+    parser.addoption("--connect", action="store_true", help="run the tests that use Spark in a Spark Connect session")
+    parser.addoption("--more", action="store_true", help="run what is left out by default, and nothing else")
+    parser.addoption("--all", action="store_true", help="run long tests and all sets of parameters, too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--connect") == "once":
-        _keep_first_parameters(config, items)
     for item in items:
         if {"spark", "server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
         classic = item.get_closest_marker("classic")
         if classic and config.getoption("--connect"):
             item.add_marker(pytest.mark.skip(reason=f"needs a classic session: {classic.args[0]}"))
-    _begin_with_long_ones(items)
+    if not config.getoption("--all"):
+        _deselect(config, items, more=config.getoption("--more"))
 
 
-def _begin_with_long_ones(items: list[pytest.Item]) -> None:
-    """Two workers get a half of the tests each: long ones come first in both."""
-    long = [item for item in items if item.get_closest_marker("long")]
-    others = [item for item in items if not item.get_closest_marker("long")]
-    middle = len(items) // 2 - len(long[::2])
-    items[:] = [*long[::2], *others[:middle], *long[1::2], *others[middle:]]
+def _deselect(config: pytest.Config, items: list[pytest.Item], *, more: bool) -> None:
+    first = {_test(item): item for item in reversed(items)}
+
+    def is_more(item: pytest.Item) -> bool:
+        has = {name: item.get_closest_marker(name) is not None for name in ("long", "spark", "every_session")}
+        return has["long"] or (has["spark"] and not has["every_session"] and first[_test(item)] is not item)
+
+    config.hook.pytest_deselected(items=[item for item in items if is_more(item) != more])
+    items[:] = [item for item in items if is_more(item) == more]
 
 
-def _keep_first_parameters(config: pytest.Config, items: list[pytest.Item]) -> None:
-    first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
-    kept, left = [], []
-    for item in items:
-        runs = first[item.nodeid.partition("[")[0]] is item or item.get_closest_marker("every_session")
-        (kept if runs else left).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_terminal_summary(terminalreporter: "TerminalReporter") -> None:

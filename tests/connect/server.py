@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyspark
+from pyspark.sql import SparkSession
 from tests.processes import end_with_parent
 
 from watersmeet.spark.session import JOIN_SETTINGS
@@ -69,3 +70,13 @@ class ConnectServer:
                 return int(found[1])
             time.sleep(0.2)
         raise AssertionError(f"no Spark Connect server: {self.log.read_text(errors='replace')[-3000:]}")
+
+
+_SESSIONS: list[SparkSession] = []
+
+
+def new_session(remote: str) -> SparkSession:
+    """A session of its own, which is never garbage. PySpark ends the threads that all sessions share when one is
+    collected: in the middle of a call of another one that is waiting for a lock which that call has."""
+    _SESSIONS.append(SparkSession.builder.remote(remote).create())
+    return _SESSIONS[-1]

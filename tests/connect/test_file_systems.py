@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.connect.server import ConnectServer
+from tests.connect.server import ConnectServer, new_session
 
 import watersmeet as wm
 from watersmeet.errors import StateDirError
@@ -44,7 +44,7 @@ def far(server: str, own: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             f"{mounts}.linkFallback": "file:///",
         },
     )
-    session = SparkSession.builder.remote(running.remote).create()
+    session = new_session(running.remote)
     yield session
     session.stop()
     running.stop()

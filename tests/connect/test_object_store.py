@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from tests.connect.server import ConnectServer
+from tests.connect.server import ConnectServer, new_session
 from tests.object_store.server import ACCESS_KEY, SECRET_KEY, Server, serving
 from tests.spark.feed import Feed
 
@@ -33,7 +33,7 @@ def session(server: str, store: Server, tmp_path_factory: pytest.TempPathFactory
     """Of a server that was given the settings of the store. It tells its client all of them but the secrets."""
     settings = {f"spark.hadoop.{name}": value for name, value in store.hadoop.items()}
     running = ConnectServer(tmp_path_factory.mktemp("stored"), settings)
-    made = SparkSession.builder.remote(running.remote).create()
+    made = new_session(running.remote)
     yield made
     made.stop()
     running.stop()
