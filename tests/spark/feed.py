@@ -30,7 +30,7 @@ class Feed:
         folder.mkdir()
 
     def send(self, *rows: dict[str, Any]) -> None:
-        """Write the next file, which a running query sees when it is whole and has its time: files are read in the order
+        """Write the next file. A running query sees it when it is whole and has its time: files are read in the order
         of their times, and Spark passes over those that are a week older than one that it has read."""
         file, hidden = self.folder / f"{self.sent:03d}.json", self.folder / f".{self.sent:03d}.json"
         hidden.write_text("\n".join(json.dumps(row, default=str) for row in rows))
