@@ -1,7 +1,8 @@
 """A query in Pathway, in the environment of the rivals: `pathway_worker.py QUERY FOLDER [PERSISTENCE]`.
 
 Reads `FOLDER/<input>/*.csv` (columns that the query needs), adds the answer up, and prints seconds and answer as JSON.
-With PERSISTENCE, a folder, the state is kept there, with a snapshot every second.
+With PERSISTENCE, a folder, the input is kept there, with a snapshot every second: from it Pathway computes its state
+again after a restart. (Keeping the state of operators needs a licence key.)
 """
 
 from __future__ import annotations
@@ -121,8 +122,7 @@ def main() -> None:
     more: dict[str, Any] = {}
     if len(sys.argv) > 3 and sys.argv[3]:
         backend = pw.persistence.Backend.filesystem(sys.argv[3])
-        mode = pw.PersistenceMode.OPERATOR_PERSISTING
-        more["persistence_config"] = pw.persistence.Config(backend, persistence_mode=mode, snapshot_interval_ms=1000)
+        more["persistence_config"] = pw.persistence.Config(backend, snapshot_interval_ms=1000)
     start = time.perf_counter()
     pw.run(monitoring_level=pw.MonitoringLevel.NONE, **more)
     print(json.dumps({"seconds": time.perf_counter() - start, "answer": answer}))

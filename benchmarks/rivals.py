@@ -4,7 +4,7 @@
     python benchmarks/rivals.py [--rows 2000000] [--turns 3] [--only watersmeet pathway]
 
 Flink: SQL, parquet, mini-batches, its state on the heap and in RocksDB, a checkpoint every 10 seconds (`flink.py`).
-Pathway: CSV, for it has no reader for parquet, without persistence and with a snapshot every second. Watersmeet makes
+Pathway: CSV, for it has no reader for parquet, without persistence and with its input kept. Watersmeet makes
 every micro-batch durable. Each runs once to warm up, and then takes turns, of which the median counts. Answers are
 checked against Spark's batch join. The figure is rows per second over the whole run, without the start of a process.
 """
