@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +34,7 @@ SYSTEMS = {
     "pathway": "Pathway, nothing kept on disk",
     "pathway_persistent": "Pathway, with persistence",
     "echo": "an echo: the same shuffle and transfer to stock Python workers, no join",
+    "echo_spared": "an echo in Watersmeet's own workers",
 }
 
 SEMI_STREAM = {
@@ -43,7 +45,8 @@ SEMI_STREAM = {
     "spark broadcast": "cached and broadcast",
     "floor": "floor",
 }
-# Where the state is, and how the keys are, in the computed part of docs/scaling.md
+EXECUTOR_CORES = 4  # in the computed part of docs/scaling.md
+# Where the state is, and how the keys are, there
 SETTINGS: dict[str, dict[str, float]] = {
     "": {},
     "state in an object store": {"request": USUAL_REQUEST},
@@ -273,7 +276,8 @@ def grid() -> str:
 @block
 def stream_stream() -> str:
     runs = result("stream_stream")["runs"]
-    order = [name for name in runs if name != "echo"] + ["echo"]
+    echoes = [name for name in runs if name.startswith("echo")]
+    order = [*(name for name in runs if name not in echoes), *echoes]
     names = {"watersmeet": "Watersmeet `progressive_join`"}
     join = "Spark's stream-stream join"
     names |= {name: SYSTEMS[name].replace("Spark", join, 1) for name in order if name.startswith("spark")}
@@ -503,6 +507,24 @@ def wide_rows() -> str:
 
 
 @block
+def hundred_million() -> str:
+    found = result("state_growth_100m")
+    ours, spark = (found["runs"][name] for name in ("watersmeet", "spark_default"))
+    seconds, reached = ours["batch_seconds"], len(spark["batch_seconds"])
+    early, late = statistics.median(seconds[4:15]), statistics.median(seconds[-10:])
+    rival = f"Spark's own join reached micro-batch {reached} in the time it was given"
+    if reached:
+        last = spark["batch_seconds"][-1]
+        rival += f", which took it {last:.1f} s, {times(last / seconds[reached - 1])} as long as ours"
+    return prose(
+        f"""{sum(ours["batch_rows"]):,} rows in {len(seconds)} micro-batches, {ours["rows_per_second"]:,} rows/s. A
+        micro-batch took {early:.2f} s (median of the 5th to 15th) and {late:.2f} s at the end (of the last ten):
+        {found["growth"]:.2f} times as long; the slowest of all took {found["worst_over_median"]:.2f} times the median.
+        {rival}."""
+    )
+
+
+@block
 def row_cost() -> str:
     found = result("row_cost")
     rows = [
@@ -545,8 +567,9 @@ def scaling_limits() -> str:
     for cores in (10, 100, 1000):
         for size in (100_000, 1_000_000, 10_000_000):
             for place, more in SETTINGS.items():
-                best = costs.best(size, cores, **more)
-                parts = costs.parts(size, best, cores, **more)
+                cluster: dict[str, Any] = {"executors": cores // EXECUTOR_CORES, **more}
+                best = costs.best(size, cores, **cluster)
+                parts = costs.parts(size, best, cores, **cluster)
                 seconds = sum(parts.values())
                 limit = max(parts, key=lambda name: parts[name])
                 share = f"{limit} ({100 * parts[limit] / seconds:.0f} %)"

@@ -9,6 +9,7 @@ What Spark's own path costs is the difference of queries that do one step more e
     to Python     and sent to Python workers, which keep nothing
     back          and all rows sent back (the echo)
 
+The workers are spared what PySpark repeats in every task, as those of the join are (`spark/worker.py`).
 What the join costs is measured inside one process, without Spark, on batches of the same size (`run_batch`), by a
 profile of the functions that do each step. Core nanoseconds are seconds times the cores in use, over the input rows.
 The sum of the steps is compared with the whole join on Spark.
@@ -52,6 +53,9 @@ ORDER = ["read", "shuffle", "to Python", *STEPS, "other", "back"]
 
 def swallow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read what comes, and give one row back."""
+    from watersmeet.spark.worker import spare_work
+
+    spare_work()
     rows = sum(batch.num_rows for batch in batches)
     yield pa.RecordBatch.from_pydict({"k": [rows], "v": [rows]})
 
@@ -64,17 +68,14 @@ def spark_steps(rows: int, turns: int) -> tuple[dict[str, float], float]:
         write_inputs(spark, folder, rows)
         left, right = streams(spark, folder)
         both = left.select("k", F.col("a").alias("v")).unionByName(right.select("k", F.col("b").alias("v")))
-        environment = spark.sparkContext.environment
-        environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
         schema = "k long, v long"
         shuffled = both.repartition(CORES, "k")
         frames = {
             "read": both,
             "shuffle": shuffled,
             "to Python": shuffled.mapInArrow(swallow, schema),
-            "back": shuffled.mapInArrow(echo(), schema),
+            "back": shuffled.mapInArrow(echo(spared=True), schema),
         }
-        del environment["ECHO"]
 
         def join(turn: int) -> h.Run:
             joined = wm.join(left, right, on="k", state_dir=str(folder / f"state-{turn}"))

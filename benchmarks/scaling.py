@@ -1,11 +1,12 @@
 """How a join scales with cores and partitions: a model of a micro-batch, fitted in one process, checked on a cluster.
 
-    python benchmarks/scaling.py [--rows 100000] [--batches 12]
+    python benchmarks/scaling.py [--rows 500000] [--batches 12] [--resume]
 
-The model is `watersmeet.chooser.scaling` (docs/scaling.md). Its four costs are fitted, by least squares that allow no
-negative cost, to runs on `local[1]` and `local[2]` with batches of two sizes and several numbers of partitions. Then
-it is compared with runs on `local-cluster[2,1,1024]` and `[4,1,1024]`, where executors are processes of their
-own; they share the cores of this machine, so no more of them count. Every setting runs in its own process.
+The model is `watersmeet.chooser.scaling` (docs/scaling.md). Its costs are fitted, by least squares that allow no
+negative cost, to runs on `local[1]`, `local[2]` and `local-cluster[2,1,1024]` with batches of two sizes and several
+numbers of partitions. Then it is compared with runs on `local-cluster[4,1,1024]`. Executors of a cluster are processes
+of their own; they share the cores of this machine, so no more of them count. Every setting runs in its own process,
+which joins the same rows before it is measured, until its JVMs have compiled what they run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import harness as h
@@ -29,10 +34,13 @@ import watersmeet as wm
 from watersmeet.chooser.scaling import BatchCosts
 from watersmeet.spark.session import JOIN_SETTINGS
 
-FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8)]
-CHECKED = [("local-cluster[2,1,1024]", 2), ("local-cluster[2,1,1024]", 4), ("local-cluster[4,1,1024]", 4)]
-TERMS = ("driver", "task", "slot", "row")
-FIRST, FULL = 4, 100_000
+SMALL, LARGE = "local-cluster[2,1,1024]", "local-cluster[4,1,1024]"
+FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8), (SMALL, 2), (SMALL, 4)]
+CHECKED = [(LARGE, 4), (LARGE, 8)]
+TERMS = tuple(one.name for one in fields(BatchCosts))
+FIRST, FULL = 4, 500_000
+WARM_UP_SECONDS = 20.0  # for each executor
+RESULT = h.RESULTS / "scaling.json"
 
 
 def cores_of(master: str) -> int:
@@ -42,9 +50,19 @@ def cores_of(master: str) -> int:
     return min(asked, os.cpu_count() or asked)
 
 
-def terms(rows: int, partitions: int, cores: int) -> list[float]:
-    """What the four costs are multiplied with."""
-    parts = BatchCosts(1.0, 1.0, 1.0, 1.0).parts(rows, partitions, cores)
+def executors_of(master: str) -> int:
+    """How many processes run tasks."""
+    return int(re.findall(r"\d+", master)[0]) if master.startswith("local-cluster") else 1
+
+
+def setting(one: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """What the model is told of a measured setting."""
+    return one["rows"], one["partitions"], cores_of(one["master"]), executors_of(one["master"])
+
+
+def terms(rows: int, partitions: int, cores: int, executors: int = 1) -> list[float]:
+    """What the costs are multiplied with."""
+    parts = BatchCosts(*[1.0] * len(TERMS)).parts(rows, partitions, cores, executors=executors)
     return [parts[name] for name in TERMS]
 
 
@@ -63,9 +81,9 @@ def fit(samples: list[tuple[list[float], float]]) -> dict[str, float]:
     return costs
 
 
-def predicted(costs: dict[str, float], rows: int, partitions: int, cores: int) -> float:
+def predicted(costs: dict[str, float], rows: int, partitions: int, cores: int, executors: int = 1) -> float:
     """Seconds of a micro-batch by the model."""
-    return BatchCosts(**costs).seconds(rows, partitions, cores)
+    return BatchCosts(**costs).seconds(rows, partitions, cores, executors=executors)
 
 
 def session(master: str, partitions: int) -> h.SparkSession:
@@ -94,10 +112,19 @@ def measure(master: str, partitions: int, rows: int, batches: int) -> float:
     spark = session(master, partitions)
     with h.scratch() as folder:
         write_inputs(spark, folder, rows // 2 * batches, batches)
-        joined = wm.join(*streams(spark, folder), on="k", state_dir=str(folder / "state"), partitions=partitions)
-        run = h.run_to_end("scaling", joined, folder, COLUMNS)
-        h.check(run, expected_answer(spark, folder))
-    return statistics.median(run.seconds[FIRST:])
+        expected = expected_answer(spark, folder)
+
+        def once(turn: int) -> h.Run:
+            state = str(folder / f"state-{turn}")
+            joined = wm.join(*streams(spark, folder), on="k", state_dir=state, partitions=partitions)
+            run = h.run_to_end(f"scaling-{turn}", joined, folder, COLUMNS)
+            h.check(run, expected)
+            return run
+
+        turns, started = count(), monotonic()
+        while monotonic() - started < WARM_UP_SECONDS * executors_of(master):
+            once(next(turns))
+        return statistics.median(once(next(turns)).seconds[FIRST:])
 
 
 def in_process(master: str, partitions: int, rows: int, batches: int) -> float:
@@ -114,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=FULL, help="rows of a large micro-batch; a small one has a tenth")
     parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--checked", nargs="*", help="masters to compare with")
+    parser.add_argument("--resume", action="store_true", help="leave out settings that the result file has")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -122,30 +149,20 @@ def main() -> None:
         print(json.dumps({"seconds": measure(master, *(int(number) for number in numbers))}))
         return
     h.announce({"rows": arguments.rows, "batches": arguments.batches})
-    checked = CHECKED if arguments.checked is None else [(master, cores_of(master)) for master in arguments.checked]
+    known: dict[tuple[str, int, int], float] = {}
+    if arguments.resume and RESULT.exists():
+        written = json.loads(RESULT.read_text())["settings"]
+        known = {(one["master"], one["partitions"], one["rows"]): one["seconds"] for one in written}
     found: list[dict[str, Any]] = []
-    for master, partitions in [*FITTED, *checked]:
+    for master, partitions in [*FITTED, *CHECKED]:
         for rows in (arguments.rows // 10, arguments.rows):
-            seconds = in_process(master, partitions, rows, arguments.batches)
-            fitted = master.startswith("local[")
-            found.append(
-                {
-                    "master": master,
-                    "partitions": partitions,
-                    "rows": rows,
-                    "seconds": round(seconds, 4),
-                    "fitted": fitted,
-                }
-            )
+            seconds = known.get((master, partitions, rows)) or in_process(master, partitions, rows, arguments.batches)
+            one = {"master": master, "partitions": partitions, "rows": rows, "seconds": round(seconds, 4)}
+            found.append({**one, "fitted": (master, partitions) in FITTED})
             h.console.print(f"{master}, {partitions} partitions, {rows:,} rows: {seconds:.3f} s", highlight=False)
-    samples = [
-        (terms(one["rows"], one["partitions"], cores_of(one["master"])), one["seconds"])
-        for one in found
-        if one["fitted"]
-    ]
-    costs = fit(samples)
+    costs = fit([(terms(*setting(one)), one["seconds"]) for one in found if one["fitted"]])
     for one in found:
-        one["model"] = round(predicted(costs, one["rows"], one["partitions"], cores_of(one["master"])), 4)
+        one["model"] = round(predicted(costs, *setting(one)), 4)
         one["model_over_measured"] = round(one["model"] / one["seconds"], 3)
     h.table(
         "seconds of a micro-batch",
@@ -153,7 +170,7 @@ def main() -> None:
         [(o["master"], o["partitions"], o["rows"], o["seconds"], o["model"], o["model_over_measured"]) for o in found],
     )
     h.console.print({name: f"{cost * 1e3:.4g} ms" for name, cost in costs.items()})
-    if arguments.rows == FULL and arguments.checked is None:
+    if arguments.rows == FULL:
         h.save("scaling", {"costs": costs, "settings": found})
 
 

@@ -3,10 +3,11 @@
     python benchmarks/stream_stream.py [--rows 2000000] [--skip-rocksdb]
 
 The echo ships the same rows through the same shuffle and Python without joining anything: a ceiling for any join in
-Python workers as Spark has them (Watersmeet's own are spared PySpark's collection after every task). All answers are
-checked against Spark's batch join. Watersmeet and the echo are close and finish in seconds, so they take turns: once to
-warm up, then `REPEATS` times, of which the median counts. Spark's joins take minutes; each is warmed up by a run that
-is cut off after 20 seconds. Their settings are in `harness.SPARK_STORES`.
+Python workers as Spark has them. Watersmeet's own are spared what PySpark repeats in every task (`spark/worker.py`); a
+second echo runs in such workers: what it gives back is what joining costs. All answers are checked against Spark's
+batch join. Watersmeet and the echoes are close and finish in seconds, so they take turns: once to warm up, then
+`REPEATS` times, of which the median counts. Spark's joins take minutes; each is warmed up by a run that is cut off
+after 20 seconds. Their settings are in `harness.SPARK_STORES`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ COLUMNS = ["k", "a", "b"]
 REPEATS = 5
 
 
-def echo() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def echo(*, spared: bool = False) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function that gives back what comes. It is made here so that it travels by value: workers lack this module."""
 
     def back(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if spared:
+            from watersmeet.spark.worker import spare_work
+
+            spare_work()
         yield from batches
 
     return back
@@ -84,7 +89,7 @@ def main() -> None:
             h.console.print(f"{name}: {run.rows_per_second:,.0f} rows/s; batches {[round(s, 2) for s in run.seconds]}")
             return run
 
-        wanted = arguments.only or ["watersmeet", "echo", *h.SPARK_STORES]
+        wanted = arguments.only or ["watersmeet", "echo", "echo_spared", *h.SPARK_STORES]
         if arguments.skip_rocksdb:
             wanted = [name for name in wanted if "rocksdb" not in name]
         left, right = streams(spark, folder)
@@ -93,12 +98,17 @@ def main() -> None:
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
         echoed = both.repartition(2, "k").mapInArrow(echo(), "k long, v long")
         del environment["ECHO"]
+        spared = both.repartition(2, "k").mapInArrow(echo(spared=True), "k long, v long")
 
         def watersmeet(turn: int) -> h.Run:
             joined = wm.progressive_join(left, right, on="k", state_dir=str(folder / f"state-{turn}"))
             return measure("watersmeet", joined, expected, columns, turn)
 
-        engines = {"watersmeet": watersmeet, "echo": lambda turn: measure("echo", echoed, None, ["k", "v"], turn)}
+        engines = {
+            "watersmeet": watersmeet,
+            "echo": lambda turn: measure("echo", echoed, None, ["k", "v"], turn),
+            "echo_spared": lambda turn: measure("echo_spared", spared, None, ["k", "v"], turn),
+        }
         runs = h.in_turns({name: engine for name, engine in engines.items() if name in wanted}, 1, REPEATS)
         runs |= h.spark_rivals(
             spark,
@@ -108,8 +118,10 @@ def main() -> None:
 
     ratios = h.compare(f"stream-stream join, {2 * rows:,} rows, {expected['count']:,} results", runs)
     ours = next(iter(runs.values()))
+    pairs = {name: run for name, run in runs.items() if name.startswith("echo") and ours.name.startswith("watersmeet")}
     result = {
         **ratios,
+        **{f"ratio_vs_{name}": round(h.over_in_pairs(ours, run), 2) for name, run in pairs.items()},
         "flatness": round(h.flatness(ours.seconds), 3),
         "runs": {n: r.as_dict() for n, r in runs.items()},
     }

@@ -15,7 +15,7 @@ from watersmeet.chooser.bounds import ASSUMED_RATE, Bound, bounds
 from watersmeet.chooser.decide import Choice, listed
 from watersmeet.chooser.matching import matching
 from watersmeet.chooser.observed import Observed, observe
-from watersmeet.chooser.scaling import advice
+from watersmeet.chooser.scaling import Slots, advice
 from watersmeet.chooser.story import Story
 from watersmeet.chooser.unmatched import unmatched
 from watersmeet.plan.hot_table import ENTER
@@ -139,9 +139,9 @@ def explained(
     directory: StateDir | None,
     rates: Mapping[str, float] | None = None,
     like: StateDir | None = None,
-    cores: int | None = None,
+    slots: Slots | None = None,
 ) -> Explanation:
-    """A story with what its state says; rates are given, of this join so far, of another one, or unknown. `cores` are
+    """A story with what its state says; rates are given, of this join so far, of another one, or unknown. `slots` are
     those that Spark has, where that is known."""
     if story.keeps_nothing:
         return Explanation(story, dict(rates or {}), "", None, tuple(_costs(story, None)))
@@ -158,7 +158,7 @@ def explained(
     if unknown:
         whose = f"none of {listed(unknown)} is" if known else "no rates are"
         origins.append(f"at {ASSUMED_RATE:,.0f} rows/s, since {whose} known yet")
-    costs = [*_costs(story, directory if seen else None), *_partitions(story, directory, seen, cores)]
+    costs = [*_costs(story, directory if seen else None), *_partitions(story, directory, seen, slots)]
     return Explanation(story, known, "; ".join(origins), seen, tuple(costs))
 
 
@@ -210,12 +210,12 @@ def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
         yield "of a micro-batch: grows with its rows and their results, not with the rows held"
 
 
-def _partitions(story: Story, directory: StateDir | None, seen: Observed | None, cores: int | None) -> Iterator[str]:
+def _partitions(story: Story, directory: StateDir | None, seen: Observed | None, slots: Slots | None) -> Iterator[str]:
     """Whether another number of partitions would be faster, by the rows of a micro-batch so far."""
-    if seen is None or directory is None or cores is None or not seen.rows_in.total():
+    if seen is None or directory is None or slots is None or not seen.rows_in.total():
         return
     yield from advice(
-        seen.rows_in.total() / seen.batches, story.partitions, cores, remote=not directory.is_local
+        seen.rows_in.total() / seen.batches, story.partitions, slots, remote=not directory.is_local
     )  # fmt: skip
 
 

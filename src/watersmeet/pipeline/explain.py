@@ -20,7 +20,7 @@ from watersmeet.pipeline.problems import PipelineError
 from watersmeet.pipeline.reference import shown_value
 from watersmeet.pipeline.wiring import Site
 from watersmeet.plan.quantities import format_duration
-from watersmeet.spark.explaining import known_cores, stories
+from watersmeet.spark.explaining import known_slots, stories
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.schema import row_bytes
 from watersmeet.state.directory import StateDir
@@ -99,7 +99,7 @@ def _explained(loaded: LoadedPipeline, built: Built, session: SparkSession) -> E
     # What the next run will have: a number in the file divides the state anew.
     partitions = wiring.partitions or recorded_partitions(StateDir(loaded.state_dir)) or story.partitions
     story = replace(story, partitions=partitions, table=table or {})
-    return explained(story, StateDir(loaded.state_dir), cores=known_cores(session))
+    return explained(story, StateDir(loaded.state_dir), slots=known_slots(session))
 
 
 def _join(loaded: LoadedPipeline, built: Built, explanation: Explanation) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.explanation import Explanation, explained
+from watersmeet.chooser.scaling import Slots
 from watersmeet.chooser.story import Story, record_story, recorded_story
 from watersmeet.errors import OptionError
 from watersmeet.plan.options import checked_path, known_names
@@ -111,13 +112,19 @@ def explain(
     story, place = _found(join)
     directory = StateDir(place)
     return explained(
-        story, directory, _checked_rates(rates, story), _state_dir(like, "like"), known_cores(_session(join))
+        story, directory, _checked_rates(rates, story), _state_dir(like, "like"), known_slots(_session(join))
     )
 
 
-def known_cores(session: SparkSession | None) -> int | None:
-    """How many tasks a session runs at once; None where nobody says so without a job, as in Spark Connect."""
-    return session.sparkContext.defaultParallelism if session is not None and is_classic(session) else None
+def known_slots(session: SparkSession | None) -> Slots | None:
+    """How many tasks a session runs at once, and where; None where nobody says so without a job, as in Spark Connect."""
+    if session is None or not is_classic(session):
+        return None
+    context = session.sparkContext
+    cores = context.defaultParallelism
+    if context.master.partition("[")[0] == "local":
+        return Slots(cores)
+    return Slots(cores, max(cores // int(context.getConf().get("spark.executor.cores", "1")), 1))
 
 
 def _session(join: Any) -> SparkSession | None:
