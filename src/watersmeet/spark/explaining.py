@@ -117,7 +117,7 @@ def explain(
 
 
 def known_slots(session: SparkSession | None) -> Slots | None:
-    """How many tasks a session runs at once, and where; None where nobody says so without a job, as in Spark Connect."""
+    """How many tasks a session runs at once, and where; None where only a job could tell, as in Spark Connect."""
     if session is None or not is_classic(session):
         return None
     context = session.sparkContext

@@ -29,9 +29,6 @@ JOIN_SETTINGS = {
     # Hadoop would write a file of checksums beside each file of a checkpoint on a local disk, and start a process for
     # the permissions of each, which small micro-batches wait for. Spark's own state stores have checksums without it.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # Over TCP, Spark sends a task to its Python worker in small pieces, and each waits until the one before is
-    # acknowledged: 40 ms that a task takes to start, however few its rows.
-    "spark.python.unix.domain.socket.enabled": "true",
     # The C library would give every large array back to the system and fault it in again, page by page.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),

@@ -1,9 +1,11 @@
-"""What PySpark repeats in every task of a worker is not repeated for archives that have not changed."""
+"""What PySpark repeats in every task of a worker is not repeated for archives that have not changed, and what Spark
+sends is acknowledged at once."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 import zipimport
 from pathlib import Path
@@ -11,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from watersmeet.spark import worker
 from watersmeet.spark.worker import spare_work
 
 
@@ -65,3 +68,23 @@ def test_an_archive_that_is_gone_has_no_modules(archive: OnThePath) -> None:
     del sys.modules["in_the_archive"]
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("in_the_archive")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such option")
+def test_what_comes_over_tcp_is_acknowledged_at_once() -> None:
+    """Also in later tasks: the option holds until something is sent."""
+    worker._connections.cache_clear()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as there:
+        here, _ = server.accept()
+        pair = socket.socketpair()  # another kind, which has no such option
+        with here, pair[0], pair[1]:
+            for _ in range(2):
+                here.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+                spare_work()
+                assert here.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+            there.close()
+        spare_work()  # with a connection that has come to its end
+        for one in worker._connections():
+            one.close()
+        spare_work()  # and with one that is closed
+    worker._connections.cache_clear()
