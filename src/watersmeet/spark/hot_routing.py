@@ -1,17 +1,18 @@
 """Where the rows of hot keys go: known before the shuffle, without a row leaving the JVM for it.
 
-    union of the streams  --left outer join, broadcast-->  rows with their targets, copies included  -->  shuffle
+    union of the streams  --a row for each route of its key-->  rows with their targets, copies included  -->  shuffle
                                    ^
     the routes of this batch, read from the state (`engine.guests.hot_table`)
 
-The driver reads the routes when it plans the batch (`planning`). Where there are none, the right side is a relation
-that Spark's optimizer knows to be empty: no task runs for it. (Spark leaves the join itself in the plans of streams.)
-Where the driver cannot be asked (in Spark Connect) a task reads them: the right side of the join is no stream, so Spark
-runs it anew in every micro-batch, and the task knows the batch from its local properties, like those of the join.
+The driver reads the routes when it plans the batch (`planning`): they are a literal in the plan, a map by the hash of
+the key, in which every row looks its own up. Where there are none, Spark's optimizer knows that nothing is found.
+Where the driver cannot be asked (in Spark Connect) a task reads them, and rows find theirs by a broadcast join: its
+right side is no stream, so that Spark runs it anew in every micro-batch, and the task knows the batch from its local
+properties, like those of the join.
 
 A row of a key that is not hot costs one look-up of its hash, and does not go to Python before the shuffle. A row with
-several routes is repeated by the join: these are the copies. A row of a split input picks one of its targets by its
-content: the same one when the batch is repeated. Rows that are equal in all columns go together.
+several routes is repeated: these are the copies. A row of a split input picks one of its targets by its content: the
+same one when the batch is repeated. Rows that are equal in all columns go together.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.columns.arrow import HASH
@@ -38,6 +40,7 @@ from watersmeet.storage.access import Packed, remember_packed
 
 _KEY, _FROM, _CODE, _TARGETS = "_hot_hash", "_hot_from", "_hot_code", "_hot_targets"
 _SCHEMA = f"{_KEY} long, {_FROM} int, {_CODE} int, {_TARGETS} array<int>"
+_ROUTES = f"array<struct<key: long, value: array<array<struct<{_CODE}: int, {_TARGETS}: array<int>>>>>>"
 
 # A hash, the code of rows as they come and as they go on, and the partitions they go to.
 Entry = tuple[int, int, int, list[int]]
@@ -46,15 +49,12 @@ Entry = tuple[int, int, int, list[int]]
 def with_targets(union: DataFrame, job: Job, access: Packed, content: Sequence[str]) -> DataFrame:
     """The rows of a union, those of hot keys with their targets in `_input`, and once for each copy. `content` are the
     columns by which a target is picked."""
-    table = _table(union.sparkSession, job, access)
-    # The difference is no key of the hash join, so that its key is one long: the fastest look-up there is.
-    joined = union.join(
-        F.broadcast(table), (F.col(HASH) == F.col(_KEY)) & (F.col(INPUT) - F.col(_FROM) == 0), "left"
-    )  # fmt: skip
+    text = planned(union.sparkSession, partial(_as_json, job))
+    routed = _joined(union, job, access) if text is None else _looked_up(union, text)
     picked = F.pmod(F.xxhash64(*content), F.size(_TARGETS)).cast("int")
     target = F.element_at(_TARGETS, picked + 1)
-    routed = F.when(F.col(_KEY).isNull(), F.col(INPUT)).otherwise(hot_code(F.col(_CODE), target))
-    return joined.select(routed.cast("int").alias(INPUT), *(F.col(name) for name in union.columns if name != INPUT))
+    row = F.when(F.col(_CODE).isNull(), F.col(INPUT)).otherwise(hot_code(F.col(_CODE), target))
+    return routed.select(row.cast("int").alias(INPUT), *(F.col(name) for name in union.columns if name != INPUT))
 
 
 def partition_of_row(partitions: int) -> Column:
@@ -63,17 +63,12 @@ def partition_of_row(partitions: int) -> Column:
     return F.when(F.col(INPUT) < 0, hot_target(F.col(INPUT))).otherwise(home)
 
 
-def _table(session: SparkSession, job: Job, access: Packed) -> DataFrame:
-    """The routes of each micro-batch."""
-    text = planned(session, partial(_as_json, job))
-    if text is None:
-        return session.range(0, 1, 1, 1).mapInArrow(_reader(job.to_json(), access), _SCHEMA)
-    # Without routes the optimizer knows that no row is left here. (Of `inline` it would not know that it adds none.)
-    # Columns of a relation of values it computes early, while there are few copies of them: of a range the driver is
-    # asked three times as often.
-    one = session.sql("SELECT * FROM VALUES (0)")
-    known = one.select(text.cast("string").alias("json")).where("json IS NOT NULL")
-    return known.select(F.explode(F.from_json("json", f"array<struct<{_SCHEMA}>>")).alias("route")).select("route.*")
+def _looked_up(union: DataFrame, text: Column) -> DataFrame:
+    """With the routes that the driver reads while the batch is planned. A map is searched from its beginning, but there
+    are few hot keys; and the driver is asked for each copy of the expression, of which there is one."""
+    by_hash = F.map_from_entries(F.from_json(text.cast("string"), _ROUTES))
+    mine = F.get(F.try_element_at(by_hash, F.col(HASH)), F.col(INPUT))
+    return union.select("*", F.explode_outer(mine).alias(_KEY)).select(*union.columns, f"{_KEY}.*")
 
 
 def _as_json(job: Job, batch: int) -> bytes | None:
@@ -81,8 +76,31 @@ def _as_json(job: Job, batch: int) -> bytes | None:
         found = entries(job, batch)
     except WatersmeetError as error:
         raise noted(error, job.who) from None
-    names = (_KEY, _FROM, _CODE, _TARGETS)
-    return json.dumps([dict(zip(names, one, strict=True)) for one in found]).encode() if found else None
+    return json.dumps(by_hash(found)).encode() if found else None
+
+
+def by_hash(found: Iterable[Entry]) -> list[dict[str, Any]]:
+    """The routes of every key, in a list by the code of the rows as they come.
+
+    >>> by_hash([(7, 8, 8, [2]), (7, 8, 15, [0])])[0]["value"][8]
+    [{'_hot_code': 8, '_hot_targets': [2]}, {'_hot_code': 15, '_hot_targets': [0]}]
+    """
+    keys: dict[int, dict[int, list[dict[str, Any]]]] = {}
+    for number, comes, goes, targets in found:
+        keys.setdefault(number, {}).setdefault(comes, []).append({_CODE: goes, _TARGETS: targets})
+    return [
+        {"key": number, "value": [routes.get(comes) for comes in range(max(routes) + 1)]}
+        for number, routes in keys.items()
+    ]
+
+
+def _joined(union: DataFrame, job: Job, access: Packed) -> DataFrame:
+    """With the routes that a task reads."""
+    table = union.sparkSession.range(0, 1, 1, 1).mapInArrow(_reader(job.to_json(), access), _SCHEMA)
+    # The difference is no key of the hash join, so that its key is one long: the fastest look-up there is.
+    return union.join(
+        F.broadcast(table), (F.col(HASH) == F.col(_KEY)) & (F.col(INPUT) - F.col(_FROM) == 0), "left"
+    )  # fmt: skip
 
 
 def _reader(job: str, access: Packed) -> BatchFunction:
