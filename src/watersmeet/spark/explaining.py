@@ -122,7 +122,7 @@ def known_slots(session: SparkSession | None) -> Slots | None:
         return None
     context = session.sparkContext
     cores = context.defaultParallelism
-    if context.master.partition("[")[0] == "local":
+    if str(context.master).partition("[")[0] == "local":
         return Slots(cores)
     return Slots(cores, max(cores // int(context.getConf().get("spark.executor.cores", "1")), 1))
 
