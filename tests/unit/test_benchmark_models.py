@@ -71,10 +71,16 @@ def test_the_distributions_are_the_published_ones(events: ModuleType) -> None:
 
 
 def test_the_fit_finds_the_costs(scaling: ModuleType) -> None:
-    costs = {"driver": 0.2, "task": 0.01, "slot": 0.05, "row": 2e-6}
-    settings = [(n, p, c) for n in (10_000, 100_000) for p, c in ((1, 1), (4, 1), (2, 2), (4, 2), (8, 2))]
+    costs = {"driver": 0.2, "task": 0.01, "slot": 0.05, "row": 2e-6, "remote": 0.1, "move": 1e-6}
+    places = ((1, 1, 1), (4, 1, 1), (2, 2, 1), (4, 2, 1), (8, 2, 1), (2, 2, 2), (4, 2, 2))
+    settings = [(n, *place) for n in (10_000, 100_000) for place in places]
     samples = [(scaling.terms(*one), scaling.predicted(costs, *one)) for one in settings]
     assert scaling.fit(samples) == pytest.approx(costs)
+
+
+def test_executors_are_processes_of_a_cluster(scaling: ModuleType) -> None:
+    masters = ("local[2]", scaling.SMALL, scaling.LARGE)
+    assert [scaling.executors_of(master) for master in masters] == [1, 2, 4]
 
 
 def test_no_cost_is_negative(scaling: ModuleType) -> None:
