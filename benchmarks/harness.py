@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -138,7 +138,8 @@ def run_to_end(
     """Run a streaming DataFrame over all its files into the noop sink.
 
     The answer's checksum is observed on the way, at the same price for every engine. With `limit_seconds` the run is
-    stopped after that time and has only the micro-batches finished by then.
+    stopped after that time and has only the micro-batches finished by then; one that fails before, because its state
+    does not fit into memory, has got as far.
     """
     observed = frame.observe("answer", *checksum(columns))
     query = (
@@ -147,10 +148,15 @@ def run_to_end(
         .trigger(availableNow=True)
         .start()
     )
-    done = query.awaitTermination(limit_seconds) if limit_seconds else (query.awaitTermination() or True)
+    run = Run(name)
+    try:
+        done = query.awaitTermination(limit_seconds) if limit_seconds else (query.awaitTermination() or True)
+    except StreamingQueryException as error:
+        if not limit_seconds:
+            raise
+        done, run.extra["failed"] = False, str(error).splitlines()[0][:200]
     if not done:
         query.stop()
-    run = Run(name)
     for progress in query.recentProgress:
         row = progress["observedMetrics"].get("answer")
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
