@@ -51,7 +51,7 @@ class Hand:
         elif other == emitter.once and (part.run.tier == "resident" or not part.store.flags):
             yield from emitter.first_matches(part.store.remove(Rows(part, j), "matched"))
         elif other == emitter.once:
-            fresh = emitter.told(other, part.table, part.store.mark(part, MATCHED, j))
+            fresh = emitter.own(other, part.table, part.store.mark(part, MATCHED, j))
             if emitter.type.semi and len(fresh):
                 yield emitter.rows({other: (part.table, fresh)})
 
@@ -74,7 +74,7 @@ class Hand:
             return
         assert name is not None
         emitter.accounts.leave(name, "matched", int(np.count_nonzero(self.matched[name])))
-        rows = emitter.told(name, self.tables[name], np.flatnonzero(self.matched[name] & ~self._emitted[name]))
+        rows = emitter.own(name, self.tables[name], np.flatnonzero(self.matched[name] & ~self._emitted[name]))
         if emitter.type.semi and len(rows):
             yield emitter.rows({name: (self.tables[name], rows)})
         self._keep(name, ~self.matched[name])
