@@ -21,10 +21,9 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.hand import Hand
+from watersmeet.join.hand import Hand, probe
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
-from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan import JoinPlan
 from watersmeet.state.parts import All, Part

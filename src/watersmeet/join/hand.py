@@ -1,6 +1,7 @@
 """Rows in hand: what a batch (or a step of a merge) joins, with each other and with stored rows.
 
     hand = Hand(emitter, {"left": ..., "right": ...})
+    probe(...)             pairs of rows in hand and stored ones with equal keys
     hand.stored(...)       rows in hand match stored ones     results leave, matches are noted on both sides
     hand.pairs(...)        rows in hand match each other
     hand.settle()          what is done with at its first match leaves (semi, anti)
@@ -13,12 +14,13 @@ inner join notes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, numpy_of, take
+from watersmeet.columns.matching import matches
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.join_type import MATCHED
 from watersmeet.state.parts import Part, Rows, column_of
@@ -140,3 +142,16 @@ def with_flag(table: pa.Table, matched: Mask) -> pa.Table:
     name = column_of(MATCHED)
     at, column = table.schema.get_field_index(name), pa.array(matched)
     return table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+
+
+def probe(table: pa.Table, parts: Iterable[Part]) -> Iterator[tuple[Part, Indices, Indices]]:
+    """Pairs of rows of a hash-sorted table and living rows of hash-sorted parts with equal keys, in blocks."""
+    if not table.num_rows:
+        return
+    for part in parts:
+        for i, j in matches(table, part.table):
+            alive = part.alive(j)
+            if alive is not None:
+                i, j = i[alive], j[alive]
+            if len(i):
+                yield part, i, j
