@@ -49,11 +49,11 @@ cluster-demo: $(STAMP) ## A join on a standalone cluster with its state in an S3
 
 .PHONY: test
 test: $(STAMP) ## Run the tests (ARGS="-m 'not spark'" for the quick ones; the lanes below have the rest)
-	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --durations=20 --durations-min=5 $(ARGS)
 
 .PHONY: test-more
 test-more: $(STAMP) ## Run what `make test` leaves out: kills, clusters, the tutorial, further parameters of tests with Spark
-	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --more $(ARGS)
+	@$(SPARK) $(BIN)/python -m pytest -n auto --dist worksteal --durations=20 --durations-min=5 --more $(ARGS)
 
 .PHONY: coverage
 coverage: $(STAMP) ## Run all tests of both and print which lines they miss; fails below 90 % (the lab aside)

@@ -44,7 +44,7 @@ def test_the_package_keeps_all_contracts(package: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "line", "broken"),
     [
-        ("state/run.py", "from watersmeet.join.probe import probe", {LAYERS, CYCLES}),
+        ("state/run.py", "from watersmeet.join.hand import probe", {LAYERS, CYCLES}),
         ("columns/arrow.py", "def late(): import watersmeet.plan", {LAYERS, CYCLES}),
         ("window/scan.py", "from watersmeet.progressive import units", {LAYERS}),
         ("estimate/frequency.py", "from ..state import run", {LAYERS}),

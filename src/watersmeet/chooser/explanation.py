@@ -215,7 +215,7 @@ def _partitions(story: Story, directory: StateDir | None, seen: Observed | None,
     if seen is None or directory is None or slots is None or not seen.rows_in.total():
         return
     yield from advice(
-        seen.rows_in.total() / seen.batches, story.partitions, slots, remote=not directory.is_local
+        seen.rows_in.total() / seen.batches, story.partitions, slots, object_store=not directory.is_local
     )  # fmt: skip
 
 

@@ -81,12 +81,12 @@ class BatchCosts:
 
 
 def advice(
-    rows: float, partitions: int, slots: Slots, *, remote: bool, costs: BatchCosts | None = None
+    rows: float, partitions: int, slots: Slots, *, object_store: bool, costs: BatchCosts | None = None
 ) -> Iterator[str]:
-    """What the model says of a join's partitions, in words. Rows are those of a micro-batch; `remote` is a state in an
-    object store."""
+    """What the model says of a join's partitions, in words. Rows are those of a micro-batch, `object_store` is where
+    the state is."""
     costs, cores = costs or BatchCosts(), slots.cores
-    more = {"executors": slots.executors, "request": USUAL_REQUEST if remote else 0.0}
+    more = {"executors": slots.executors, "request": USUAL_REQUEST if object_store else 0.0}
     best = costs.best(rows, cores, **more)
     now, then = (costs.seconds(rows, some, cores, **more) for some in (partitions, best))
     said = f"partitions: {partitions} take about {now:.2f} s for the {rows:,.0f} rows of a micro-batch on {cores} cores"

@@ -106,7 +106,7 @@ class PromisedWindowJoin(WindowJoin):
     def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> Delta:
         """What a batch promises about an input. The end of it is the window join's business."""
         new = Delta()
-        for source, table in self.knowledge.said(batch, name, arrived):
+        for source, table in self.knowledge.promised(batch, name, arrived):
             if table.num_rows and source != "ended":
                 new.add(self.knowledge.promises[name].add_punctuations(table, batch.number, source))
         return new

@@ -82,7 +82,7 @@ class Guests:
         self.heat = Heat.from_json(before.get("heat", {}))
         # Keys of other partitions that are here -> the inputs of which their rows are no copies.
         self.own: dict[str, list[str]] = dict(before.get("guests", {}))
-        self.witnesses: dict[str, int] = dict(before.get("witnesses", {}))  # those whose homes tell of copied rows
+        self.witnesses: dict[str, int] = dict(before.get("witnesses", {}))  # those whose homes emit the copied rows
         self.former = HotTable.from_json(before.get("table", []))
 
     def with_rows_of_home(self, batch: Batch) -> Batch:
@@ -126,7 +126,7 @@ class Guests:
         return replace(batch, copies=taken)
 
     def hushed(self) -> dict[str, Hashes]:
-        """By input the keys of which their homes tell whether rows match."""
+        """By input the keys whose homes emit the rows, matched or not."""
         found = {
             spec.name: [int(one) for one in self.witnesses if spec.name not in self.own[one]]
             for spec in self.plan.inputs

@@ -21,10 +21,9 @@ import pyarrow as pa
 from watersmeet.columns.arrow import Hashes, Indices
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.hand import Hand
+from watersmeet.join.hand import Hand, probe
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
-from watersmeet.join.probe import probe
 from watersmeet.join.prologue import Prologue
 from watersmeet.plan import JoinPlan
 from watersmeet.state.parts import All, Part
@@ -33,7 +32,7 @@ from watersmeet.state.sharing import inherit
 from watersmeet.state.space import RunSpace
 
 
-def _told_beside(plan: JoinPlan) -> dict[str, bool]:
+def _emitted_alone(plan: JoinPlan) -> dict[str, bool]:
     """By input, whether the other one's rows are emitted by themselves."""
     left, right = (spec.name for spec in plan.inputs)
     kind = JOIN_TYPES[plan.how]
@@ -83,23 +82,23 @@ class BinaryJoin(Operator):
 
     @classmethod
     def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """Those that leave the other one's rows no more to tell than pairs, and those with a witness."""
+        """Those whose other side's rows are emitted in pairs only, and those with a witness."""
         witnessed = cls.witnessed(plan)
-        return tuple(name for name, tells in _told_beside(plan).items() if not tells or name in witnessed)
+        return tuple(name for name, alone in _emitted_alone(plan).items() if not alone or name in witnessed)
 
     @classmethod
     def divides_both(cls, plan: JoinPlan) -> bool:
-        """Where nothing is told but pairs, and either input can be split."""
-        return not any(_told_beside(plan).values()) and len(cls.splits(plan)) == len(plan.inputs)
+        """Where nothing is emitted but pairs, and either input can be split."""
+        return not any(_emitted_alone(plan).values()) and len(cls.splits(plan)) == len(plan.inputs)
 
     @classmethod
     def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
         """Those whose other side's rows are emitted when they match nothing, or at their first match. One row matches
         all rows of its key as long as these can come, if equal keys are all that matching takes."""
-        return () if plan.condition else tuple(name for name, tells in _told_beside(plan).items() if tells)
+        return () if plan.condition else tuple(name for name, alone in _emitted_alone(plan).items() if alone)
 
     def hush(self, copies: Mapping[str, Hashes]) -> None:
-        """The emitter does not tell of them."""
+        """The emitter leaves them out."""
         self.emitter.hushed = copies
 
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:

@@ -90,7 +90,7 @@ class BinaryEmitter(Emitter):
     keys_only    the one of which only keys are stored (and times, in a window, and what the condition needs): the right
                  one of such a join
     condition    what must hold for a pair of rows with equal keys to match; None: they match
-    hushed       by input, the keys of which another partition tells whether their rows match (see `Operator.hush`)
+    hushed       by input, the keys whose rows, matched or not, another partition emits (see `Operator.hush`)
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class BinaryEmitter(Emitter):
         self.metrics.count("pairs_rejected", rejected)
         return mine[1][holds], theirs[1][holds]
 
-    def told(self, name: str, table: pa.Table, rows: Indices) -> Indices:
-        """Those of some rows of which no other partition tells."""
+    def own(self, name: str, table: pa.Table, rows: Indices) -> Indices:
+        """Those of some rows that no other partition emits."""
         hushed = self.hushed.get(name)
         return rows if hushed is None else rows[~np.isin(hashes_of(table)[rows], hushed)]
 
@@ -164,7 +164,7 @@ class BinaryEmitter(Emitter):
         """Rows of an input that can match nothing any more and never did."""
         if name not in self.preserved:
             return
-        rows = rows if reason == "null_key" else self.told(name, table, rows)
+        rows = rows if reason == "null_key" else self.own(name, table, rows)
         if len(rows):
             self.metrics.count(f"unmatched.{name}.{reason}", len(rows))
             yield self.rows({name: (table, rows)})
@@ -188,4 +188,4 @@ class BinaryEmitter(Emitter):
         """Stored rows have left because they matched for the first time."""
         for one in gone if self.type.semi else ():
             for part, rows in one.pieces():
-                yield self.rows({one.input: (part.table, self.told(one.input, part.table, rows))})
+                yield self.rows({one.input: (part.table, self.own(one.input, part.table, rows))})

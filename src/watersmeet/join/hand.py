@@ -1,6 +1,7 @@
 """Rows in hand: what a batch (or a step of a merge) joins, with each other and with stored rows.
 
     hand = Hand(emitter, {"left": ..., "right": ...})
+    probe(...)             pairs of rows in hand and stored ones with equal keys
     hand.stored(...)       rows in hand match stored ones     results leave, matches are noted on both sides
     hand.pairs(...)        rows in hand match each other
     hand.settle()          what is done with at its first match leaves (semi, anti)
@@ -13,12 +14,13 @@ inner join notes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, numpy_of, take
+from watersmeet.columns.matching import matches
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.join_type import MATCHED
 from watersmeet.state.parts import Part, Rows, column_of
@@ -51,7 +53,7 @@ class Hand:
         elif other == emitter.once and (part.run.tier == "resident" or not part.store.flags):
             yield from emitter.first_matches(part.store.remove(Rows(part, j), "matched"))
         elif other == emitter.once:
-            fresh = emitter.told(other, part.table, part.store.mark(part, MATCHED, j))
+            fresh = emitter.own(other, part.table, part.store.mark(part, MATCHED, j))
             if emitter.type.semi and len(fresh):
                 yield emitter.rows({other: (part.table, fresh)})
 
@@ -74,7 +76,7 @@ class Hand:
             return
         assert name is not None
         emitter.accounts.leave(name, "matched", int(np.count_nonzero(self.matched[name])))
-        rows = emitter.told(name, self.tables[name], np.flatnonzero(self.matched[name] & ~self._emitted[name]))
+        rows = emitter.own(name, self.tables[name], np.flatnonzero(self.matched[name] & ~self._emitted[name]))
         if emitter.type.semi and len(rows):
             yield emitter.rows({name: (self.tables[name], rows)})
         self._keep(name, ~self.matched[name])
@@ -140,3 +142,16 @@ def with_flag(table: pa.Table, matched: Mask) -> pa.Table:
     name = column_of(MATCHED)
     at, column = table.schema.get_field_index(name), pa.array(matched)
     return table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+
+
+def probe(table: pa.Table, parts: Iterable[Part]) -> Iterator[tuple[Part, Indices, Indices]]:
+    """Pairs of rows of a hash-sorted table and living rows of hash-sorted parts with equal keys, in blocks."""
+    if not table.num_rows:
+        return
+    for part in parts:
+        for i, j in matches(table, part.table):
+            alive = part.alive(j)
+            if alive is not None:
+                i, j = i[alive], j[alive]
+            if len(i):
+                yield part, i, j

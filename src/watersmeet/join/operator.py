@@ -136,19 +136,19 @@ class Operator(ABC):
         """Those of `splits` of which a key's home must have had a row before the key is divided by them.
 
         A row of another input is emitted, once, because it matches or does not. With such a witness at home all of them
-        match there, and the home alone tells of them.
+        match there, and the home alone emits them.
         """
         return ()
 
-    def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins tell of pairs only)
-        """By input the keys of which other partitions tell whether their rows match."""
+    def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins emit pairs only)
+        """By input the keys of which other partitions emit the rows, matched or not."""
 
     def host(self, keys: Hashes) -> None:  # noqa: B027  (most joins have nothing but what comes)
         """Rows of these keys of other partitions are here, or may come with the next batch: for a join that has more to
         match rows with than what comes, and knows by the partition where to look."""
 
     def done_with(self, keys: Hashes) -> Hashes:
-        """Those of the keys that `host` was told of last for which it makes no difference to be forgotten. (Where rows
+        """Those of the keys that `host` was given last for which it makes no difference to be forgotten. (Where rows
         leave by their time, the driver sees it by their stores.)"""
         return keys[:0]
 
@@ -156,7 +156,7 @@ class Operator(ABC):
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """Take up, in place of `restore`, what former partitions held after batch `version` of the heir's keys.
 
-        Rows are shared by reference (`state.sharing`). What speaks of a whole partition is made true of the heir: of
+        Rows are shared by reference (`state.sharing`). What holds for a whole partition is made true of the heir: of
         clocks the one that is furthest behind counts, because no row must be given up too soon.
         """
 

@@ -47,8 +47,6 @@ def parse_size(value: object) -> object:
     >>> parse_size("256 MB"), parse_size("1.5 GiB"), parse_size(4096)
     (256000000, 1610612736, 4096)
     """
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a size such as '256 MB' or '64 MiB'")
     return _quantity(value, _SIZES, "a size such as '256 MB' or '64 MiB'")
 
 
@@ -71,6 +69,8 @@ def written_duration(value: object, info: ValidationInfo) -> object:
 
 
 def _quantity(value: object, units: dict[str, int], wanted: str) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not {wanted}")
     if not isinstance(value, str):
         return value
     match = _QUANTITY.match(value)
@@ -291,7 +291,7 @@ class Options(BaseModel):
                     option=name,
                 )
         options = cls._valid(who, {**written, **(internal or {})})
-        options.refuse_unused(who)
+        options._refuse_unused(who, written)
         return options
 
     @classmethod
@@ -338,7 +338,7 @@ class Options(BaseModel):
                 option=str(first["loc"][0]),
             ) from None
 
-    def refuse_unused(self, who: str) -> None:
+    def _refuse_unused(self, who: str, written: Mapping[str, Any]) -> None:
         """Fail with an `OptionError` if an option is set that has no effect, given the others."""
         effective = self.effective()
         for name, field in type(self).model_fields.items():
@@ -347,7 +347,7 @@ class Options(BaseModel):
                 raise OptionError(
                     who,
                     expected="options that have an effect together",
-                    found=f"{name}={value!r}, which has none with the others as they are",
+                    found=f"{name}={written.get(name, value)!r}, which has none with the others as they are",
                     hint=f"Leave {name} out, or set what it depends on; the reference says what that is.",
                     option=name,
                 )

@@ -1,8 +1,8 @@
 """What the progressive joins have in common: rows in memory up to a budget, the rest on disk, every pair once.
 
 Semantics     inner equi-join of two inputs; each pair once, in whichever of these stages comes first:
-                arrival   a batch meets the rows in memory and itself (mm-stage)
-                md        an idle batch: a bucket in memory meets the other input's bucket on disk
+                arrival   a batch probes the rows in memory and itself (mm-stage)
+                md        an idle batch: a bucket in memory probes the other input's bucket on disk
                 dd        an idle batch: the runs of a bucket on disk are merged and joined (PSMJ)
                 clean-up  all inputs have ended: every bucket is merged once more, with what is in memory
 Input         rows with a null key match nothing and are not kept.
@@ -127,7 +127,7 @@ class BudgetedJoin(BinaryJoin):
     # -- arrival stage ---------------------------------------------------------------------------------------------
 
     def on_batch(self, batch: Batch) -> Iterator[pa.Table]:
-        """Rows meet the rows in memory and each other; then they are stored, and memory is flushed if it is full."""
+        """Rows probe the rows in memory and each other; then they are stored, and memory is flushed if it is full."""
         self.batch, self.clock = batch.number, max(self.clock, batch.time)
         arrived = [self._arrived(batch, name) for name in self.names]
         yield from self.turned_away()
@@ -138,8 +138,8 @@ class BudgetedJoin(BinaryJoin):
             hand = Hand(self.emitter, dict(zip(self.names, arrived, strict=True)))
             yield from self._counted("arrival", self._arrival_stage(hand))
             held = np.stack([store.bucket_rows for store in self.sides])
-            met = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
-            self.expected.observe(met, int(self.metrics.counters.get("stage_results.arrival", 0)))
+            compared = int((counts[0] * held[1] + held[0] * counts[1] + counts[0] * counts[1]).sum())
+            self.expected.observe(compared, int(self.metrics.counters.get("stage_results.arrival", 0)))
             for index, name in enumerate(self.names):
                 table = hand.rest(name)
                 if self.emitter.type.exists:  # some rows have left already

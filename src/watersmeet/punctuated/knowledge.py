@@ -3,7 +3,7 @@
 A join asks it in every batch:
 
     admit          which of the new rows keep what was promised before; the others are diverted (`violations`)
-    said           what the batch promises: punctuations, clusters that ended, an order followed, ended inputs
+    promised       what the batch promises: punctuations, clusters that ended, an order followed, ended inputs
     find           which rows of an input can find no partner any more, and by which source of a promise
 """
 
@@ -60,7 +60,7 @@ class Knowledge:
         keys are unique, which keys it has stored already."""
         return self.gates[name].admit(table, batch, self.metrics, is_known) if table.num_rows else table
 
-    def said(self, batch: Batch, name: str, arrived: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    def promised(self, batch: Batch, name: str, arrived: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Everything that a batch promises about an input, as punctuations, with the source of each promise."""
         told = batch.punctuations.get(name)
         if told is not None and told.num_rows:
@@ -82,8 +82,8 @@ class Knowledge:
             self.metrics.gauge(f"punctuations_held.{name}", len(promises))
 
     def inherit(self, heir: Partition, origins: Mapping[Partition, Knowledge]) -> None:
-        """Go on from former partitions. Every partition hears what is said of many keys, so what is incomplete of that
-        is the same in all of them."""
+        """Go on from former partitions. Every partition receives punctuations of many keys, so those that are
+        incomplete are the same in all of them."""
         for name in self.names:
             self.promises[name].inherit({one: former.promises[name] for one, former in origins.items()})
             self.partial[name] = next(iter(origins.values())).partial[name]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import Indices, gather, hashes_of, key_name, numpy_of
 from watersmeet.columns.matching import ranges
-from watersmeet.join.probe import probe
+from watersmeet.join.hand import probe
 from watersmeet.punctuated.promises.codes import argsort, bisect, concatenated
 from watersmeet.punctuated.promises.intervals import Intervals, Mask
 from watersmeet.punctuated.promises.ordering import Ordering

@@ -14,7 +14,7 @@ ends: anything). A single key lives in one partition; a pattern of many keys is 
 so it carries `part` and `parts` and holds once all parts have emitted it. `promises.partial` is the other end of that.
 
 When the state is divided anew, a pattern may have been emitted in one former partition and be pending in another. Then
-it is pending in every partition that has keys of both, whatever has been said, and is emitted once more: by parts of
+it is pending in every partition that has keys of both, whatever has been emitted, and is emitted once more: by parts of
 the new number, which together with the former parts leave no key out.
 """
 
@@ -86,8 +86,8 @@ class Propagation:
             name: RowStore(f"{name}.pending", keys, SizeTiers(), space, accounts, input="") for name in self.names
         }
         self.ranges = {name: self._no_ranges() for name in self.names}
-        self.said = PunctuatedRange("output", self.kinds)  # patterns of many keys that were propagated
-        self.owed = punctuation_schema(self.kinds).empty_table()  # pending in some former partition, said or not
+        self.emitted = PunctuatedRange("output", self.kinds)  # patterns of many keys that were propagated
+        self.owed = punctuation_schema(self.kinds).empty_table()  # pending in some former partition, emitted or not
         self._changed = Delta()
         self._saved: dict[str, SideTable | None] = dict.fromkeys(self.names)
 
@@ -106,7 +106,7 @@ class Propagation:
         found = [schema.empty_table()]
         for shaped in shapes(normalised(table, self.kinds), self.kinds):
             if len(shaped.values) < len(self.kinds):
-                known = self.promises[name].covers(shaped) | self.said.covers(shaped)
+                known = self.promises[name].covers(shaped) | self.emitted.covers(shaped)
                 found.append(shaped.table.filter(pa.array(~known)))
         return pa.concat_tables(found)
 
@@ -230,9 +230,9 @@ class Propagation:
     def _say_once(self, patterns: pa.Table) -> Iterator[pa.Table]:
         """Both inputs may promise the same range: it is propagated when it first holds."""
         for shaped in shapes(patterns, self.kinds):
-            fresh = shaped.table.filter(pa.array(~self.said.covers(shaped) | self._take_owed(shaped.table)))
+            fresh = shaped.table.filter(pa.array(~self.emitted.covers(shaped) | self._take_owed(shaped.table)))
             if fresh.num_rows:
-                self.said.add_punctuations(fresh, 0)
+                self.emitted.add_punctuations(fresh, 0)
                 yield self.rows(fresh)
 
     def _take_owed(self, patterns: pa.Table) -> Mask:
@@ -245,11 +245,11 @@ class Propagation:
         return np.isin(ids[count:], ids[:count])
 
     def inherit(self, heir: Partition, origins: Mapping[Partition, Propagation]) -> None:
-        """What is pending in former partitions, rows not counted, and what was said in any of them."""
+        """What is pending in former partitions, rows not counted, and what was emitted in any of them."""
         for partition, former in origins.items():
             for name, store in self.points.items():
                 inherit(store, former.points[name], heir, partition)
-            self.said.unite(former.said)
+            self.emitted.unite(former.emitted)
         for name in self.names:
             pending = [former.ranges[name].drop_columns(["_count"]) for former in origins.values()]
             table = _distinct(pa.concat_tables(pending))
@@ -304,7 +304,7 @@ class Propagation:
 
     def save(self) -> tuple[dict[str, SideTable], dict[str, Any]]:
         """Tables and values; pending keys are saved with their stores."""
-        tables, said = self.said.save()
+        tables, emitted = self.emitted.save()
         for name in self.names:
             if self.ranges[name].num_rows and self._saved[name] is None:
                 self._saved[name] = SideTable.of(self.ranges[name])
@@ -312,11 +312,11 @@ class Propagation:
                 tables[f"{name}.pending_ranges"] = saved
         if self.owed.num_rows:
             tables[OWED] = SideTable.of(self.owed)
-        return tables, {"said": said}
+        return tables, {"said": emitted}
 
     def restore(self, tables: Mapping[str, SideTable], values: Mapping[str, Any]) -> None:
         """What `save` returned; tables of other names are passed over."""
-        self.said.restore(tables, values["said"])
+        self.emitted.restore(tables, values["said"])
         for name in self.names:
             if (saved := tables.get(f"{name}.pending_ranges")) is not None:
                 self.ranges[name], self._saved[name] = saved.table, saved

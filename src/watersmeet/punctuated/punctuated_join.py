@@ -117,7 +117,7 @@ class PunctuatedJoin(BinaryJoin):
 
     def _learn(self, batch: Batch, name: str, arrived: pa.Table) -> None:
         """Everything that a batch promises about an input."""
-        for source, table in self.state.knowledge.said(batch, name, arrived):
+        for source, table in self.state.knowledge.promised(batch, name, arrived):
             self._add_promises(batch, name, table, source)
 
     def _add_promises(self, batch: Batch, name: str, table: pa.Table, source: str) -> None:
@@ -160,7 +160,7 @@ class PunctuatedJoin(BinaryJoin):
         pressure = self.spilling.over_budget
         for name in self.state.names:
             due = self.policy.due(self.state.unpurged[name].count, idle=batch.is_idle, pressure=pressure)
-            # An end takes effect in its own batch, whatever the policy, and so does what lets unmatched rows go.
+            # An end takes effect in its own batch, whatever the policy, and so does what proves rows unmatched.
             if due or self.ends(name, batch) or self.other[name] in self.emitter.preserved:
                 yield from self.emitter.departed(self.state.purge(name))
         self.state.settle({name: table.num_rows for name, table in batch.rows.items()})

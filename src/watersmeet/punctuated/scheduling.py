@@ -233,7 +233,7 @@ class WaitingPool:
         return {name: rows.drain() for name, rows in self.rows.items()}
 
     def inherit(self, former: WaitingPool) -> None:
-        """What a former partition has heard of; its rows are taken up with the other stores."""
+        """The promises that a former partition has received; its rows are taken up with the other stores."""
         self.used_up = self.used_up or former.used_up
         for name in self.names:
             delta = former.urgent[name].take()

@@ -275,7 +275,7 @@ def _divided(plan: JoinPlan) -> dict[str, Any]:
 
 def _why_not_split(plan: JoinPlan) -> str:
     """Why no input of a join can be divided."""
-    if plan.how == "full":
+    if all(JOIN_TYPES[plan.how].unmatched):
         return (
             "With a window or a condition one row of a key does not match all others, and no partition knows in a "
             "micro-batch what the others find in it: so rows that lie in several of them cannot be emitted once when "

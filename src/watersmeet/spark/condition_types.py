@@ -1,8 +1,9 @@
 """The types in which Spark compares and computes, as far as conditions have them.
 
-numbers      byte < short < int < long < float < double; a whole number and a float meet as double (in ANSI mode, else
-             as float); decimals are compared with whole numbers and decimals exactly, and with fractions as double
-times        dates, timestamps and timestamps without a zone only with their own kind; constant text stands for them
+numbers      byte < short < int < long < float < double; a whole number and a float are compared as double (in
+             ANSI mode, else as float); decimals are compared with whole numbers and decimals exactly, and with
+             fractions as double
+times        dates, timestamps and timestamps without a zone only with their own type; constant text stands for them
 intervals    of days to seconds, whatever their fields are: all are microseconds
 """
 

@@ -180,7 +180,7 @@ def punctuated_join(
     ).frame()
     if propagate is None:
         return joined
-    # Only here is it known which partition says a pattern that every partition must say.
+    # Only here is it known which partition emits a pattern that every partition must emit.
     column = quoted(propagate)
     return joined.withColumn(propagate, F.when(column.isNotNull(), column.withField("part", F.spark_partition_id())))
 

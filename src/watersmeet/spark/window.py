@@ -252,7 +252,7 @@ def _spark_costs() -> KernelCosts:
 
 
 def _time_columns(sources: Sequence[Source], names: tuple[str, str]) -> tuple[str, str]:
-    """The internal names of the time columns, which must be timestamps of one kind."""
+    """The internal names of the time columns, which must be timestamps of one type."""
     positions = _time_positions(sources, names)
     kinds = [source.fields[position].dataType for source, position in zip(sources, positions, strict=True)]
     found = ", ".join(

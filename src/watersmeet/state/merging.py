@@ -71,7 +71,7 @@ class MergingShelf(Shelf):
         """One run with the living rows of several."""
         before = self.rows
         made = self._rewritten(runs, level) if runs[0].tier == "resident" else self._respilled(runs, level)
-        self._replace(runs, [made] if made.rows else [])
+        self._replace(runs, made)
         self._swept(before - self.rows)
         return made.rows
 
@@ -154,11 +154,8 @@ class MergingShelf(Shelf):
         """Sort a run that was stored as it came."""
         before = self.rows
         table = self._sorted([part.take(part.living) for part in self.parts([run])], "hash")
-        at = self.runs.index(run)
-        self._replace([run], [])
-        if table.num_rows:
-            slot = {"slot": run.slot, "width": run.width}
-            self._append(table, run.oldest, run.newest, at, order="hash", **slot, **facts)
+        facts |= {"order": "hash", "slot": run.slot, "width": run.width, "id": self.take_id()}
+        self._replace([run], self._made(table, oldest=run.oldest, newest=run.newest, **facts))
         self._swept(before - self.rows)
 
     def _without(self, run: Run, ranges: list[tuple[int, int]]) -> Run:
@@ -173,14 +170,6 @@ class MergingShelf(Shelf):
         for run in self.resident:
             if run.live is not None and (isinstance(run.data, InMemory) or 2 * run.rows < run.stored_rows):
                 self._merge([run], run.level)
-
-    def _append(self, table: pa.Table, oldest: int, newest: int, at: int | None = None, **facts: Any) -> Run:
-        run = self._made(table, oldest=oldest, newest=newest, **{**facts, "id": self.take_id()})
-        if at is None:
-            self._runs[run.id] = run
-        else:
-            self.runs = [*self.runs[:at], run, *self.runs[at:]]
-        return run
 
     def _made(self, table: pa.Table, *, oldest: int, newest: int, **facts: Any) -> Run:
         """A new resident run with what the store knows of its rows."""

@@ -55,7 +55,8 @@ class RowStore(MergingShelf):
             return
         first = batch if oldest is None else oldest
         for facts, piece in self.layout.split(rows, times_of(rows, self.time) if self.time else None):
-            self._append(piece, first, batch, order=order, level=level, **facts)
+            run = self._made(piece, oldest=first, newest=batch, order=order, level=level, id=self.take_id(), **facts)
+            self._runs[run.id] = run
         self._count(hashes_of(rows), 1)
 
     # -- leaving
@@ -104,7 +105,7 @@ class RowStore(MergingShelf):
         self._ruled -= already
         self.accounts.leave(self.input, reason, rows - already)
         marks = self._marks_of(run)
-        self._replace([run], [])
+        self.retire([run])
 
         def read() -> Iterator[tuple[Part, Indices | None]]:
             for part in self.pages(run) if run.tier == "spilled" else self.parts([run]):
@@ -200,7 +201,7 @@ class RowStore(MergingShelf):
         facts = {name: getattr(run, name) for name in ("slot", "width", "time_from", "time_to", "keys")}
         before = self.rows
         table = self._sorted([part.take(part.living) for part in self.parts([run])], "hash")
-        self._replace([run], [])
+        self.retire([run])
         self._count(hashes_of(table), -1)
         if table.num_rows:
             pages = cut_into_pages(table, self.buckets, self.page_rows)

@@ -181,6 +181,10 @@ class Shelf(ABC):
         """The run of that number."""
         return self._runs[number]
 
+    def holds(self, run: Run) -> bool:
+        """Whether this is one of the runs, as it stands."""
+        return self._runs.get(run.id) is run
+
     def parts(self, runs: Iterable[Run] | None = None) -> Iterator[Part]:
         """The rows of resident runs (by default of all), without a copy."""
         for run in self.resident if runs is None else runs:
@@ -269,20 +273,22 @@ class Shelf(ABC):
 
     def update(self, run: Run, **facts: Any) -> None:
         """Change what is known of a run; its rows stay."""
-        self.runs = [replace(one, **facts) if one is run else one for one in self.runs]
+        if self.holds(run):
+            self._runs[run.id] = replace(run, **facts)
 
     def retire(self, runs: Sequence[Run]) -> None:
         """All rows of some runs have been moved elsewhere, or have left."""
-        gone = {run.id for run in runs}
-        self.runs = [run for run in self.runs if run.id not in gone]
+        for run in runs:
+            self._runs.pop(run.id, None)
         self._forget(runs)
 
-    def _replace(self, old: Sequence[Run], new: Sequence[Run]) -> None:
-        """New runs in the place of the first of some old ones."""
-        gone, runs = {run.id for run in old}, self.runs
-        at = next(i for i, run in enumerate(runs) if run.id in gone)
-        self.runs = [*runs[:at], *new, *(run for run in runs[at:] if run.id not in gone)]
-        self._forget(old)
+    def _replace(self, old: Sequence[Run], new: Run) -> None:
+        """A new run in the place of the first of some old ones; none if it has no rows."""
+        if new.rows:
+            gone = {run.id for run in old}
+            first = next(number for number in self._runs if number in gone)
+            self.runs = [new if run.id == first else run for run in self.runs]
+        self.retire(old)
 
     def _forget(self, runs: Sequence[Run]) -> None:
         for marks in self.marks.values():

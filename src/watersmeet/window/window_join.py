@@ -294,7 +294,7 @@ class WindowJoin(BinaryJoin):
         """Sort a run of before the choice once it has been scanned for as much as sorting it costs: that is never twice
         the best possible price. While scanning is the choice, its runs expire before that would pay."""
         for run, found in self.scanned[name]:
-            if not any(run is kept for kept in store.runs):
+            if not store.holds(run):
                 continue  # expired or merged meanwhile
             spent = run.spent + round(scan_cost(run.rows, found, self.costs))
             if spent >= index_cost(run.rows, self.costs):

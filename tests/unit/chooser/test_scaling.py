@@ -32,7 +32,7 @@ def test_more_partitions_than_cores_come_in_rounds() -> None:
 def test_rows_of_other_executors_move() -> None:
     alone, two, four = (COSTS.parts(1_000_000, 4, 4, executors=some) for some in (1, 2, 4))
     assert [(one["remote"], one["move"]) for one in (alone, two, four)] == [(0.0, 0.0), (0.05, 0.25), (0.05, 0.375)]
-    (said,) = advice(1_000_000, 4, Slots(4, executors=4), remote=False, costs=COSTS)
+    (said,) = advice(1_000_000, 4, Slots(4, executors=4), object_store=False, costs=COSTS)
     assert "4 take about 0.80 s" in said
 
 
@@ -49,21 +49,21 @@ def test_the_best_number_grows_with_the_root_of_the_rows() -> None:
 
 
 def test_another_number_is_suggested_where_it_is_much_faster() -> None:
-    (few,) = advice(1_000_000, 1, Slots(8), remote=False, costs=COSTS)
+    (few,) = advice(1_000_000, 1, Slots(8), object_store=False, costs=COSTS)
     assert few == (
         "partitions: 1 take about 1.12 s for the 1,000,000 rows of a micro-batch on 8 cores; partitions=8 would take "
         "0.26 s (docs/scaling.md)"
     )
-    (right,) = advice(1_000_000, 7, Slots(8), remote=False, costs=COSTS)
+    (right,) = advice(1_000_000, 7, Slots(8), object_store=False, costs=COSTS)
     assert right.endswith("on 8 cores; no other number is much faster (docs/scaling.md)")
 
 
 def test_a_round_costs_more_in_an_object_store() -> None:
-    here, there = (next(advice(100_000, 8, Slots(4), remote=remote, costs=COSTS)) for remote in (False, True))
+    here, there = (next(advice(100_000, 8, Slots(4), object_store=there, costs=COSTS)) for there in (False, True))
     assert "8 take about 0.18 s" in here
     assert "8 take about 0.36 s" in there
 
 
 def test_the_page_shows_what_is_said() -> None:
-    (said,) = advice(2_000, 8, Slots(2), remote=False)
+    (said,) = advice(2_000, 8, Slots(2), object_store=False)
     assert f"  {said}\n" in (ROOT / "docs/scaling.md").read_text()

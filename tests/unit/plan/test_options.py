@@ -135,6 +135,13 @@ def test_a_number_is_no_duration_where_a_user_writes_one(wrong: float) -> None:
         ProgressiveOptions.checked("progressive_join", memory="1 MB", idle_after=wrong)
 
 
+@pytest.mark.parametrize("given", [{"window": True}, {"window": "1 s", "time": "at", "lateness": False}])
+def test_true_is_no_duration(given: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match=r"(True|False) is not a duration such as '60 s' or '10 min'") as caught:
+        WindowOptions.checked("window_join", **given)
+    assert caught.value.option == list(given)[-1]
+
+
 def test_a_duration_may_be_a_timedelta() -> None:
     times = {"window": (timedelta(minutes=1), "2 s"), "lateness": timedelta(seconds=3)}
     options = WindowOptions.checked("window_join", time="at", **times)
@@ -162,6 +169,7 @@ def test_an_option_without_effect_is_refused(model: type[Options], given: dict[s
     with pytest.raises(OptionError, match=f"{unused}=.*, which has none with the others as they are") as caught:
         model.checked("join", TABLE if model is SemiStreamOptions else None, **given)
     assert caught.value.option == unused
+    assert f"found {unused}={given[unused]!r}," in str(caught.value)  # as the user wrote it
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Punctuations that a join upstream says once per partition: they hold when all partitions have said them.
+"""Punctuations that a join upstream emits once per partition: they hold when all partitions have emitted them.
 
 The join upstream may be divided into another number of partitions meanwhile. Part 1 of 2 is what parts 1 and 3 of 4
-are together: a punctuation holds when the parts that have said it leave no key out.
+are together: a punctuation holds when the parts that have emitted it leave no key out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from watersmeet.state.side_table import SideTable
 
 
 class PartialPromises:
-    """Punctuations of which some parts are still missing: a join upstream says a pattern once per partition."""
+    """Punctuations of which some parts are still missing: a join upstream emits a pattern once per partition."""
 
     def __init__(self, name: str, kinds: Sequence[pa.DataType]) -> None:
         self.label = f"{name}.partial"

@@ -9,7 +9,7 @@ A punctuation says of every key column that it is a value, lies in a range, or m
     _high_closed0 ..                                              /
     _part, _parts         set when a punctuation holds for one partition of `_parts` (see `propagation`)
 
-Columns are told by their position, so that the layer above may name them as it likes.
+Columns are known by their position, so that the layer above may name them as it likes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def punctuation_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
 
 
 def pattern_ids(table: pa.Table) -> npt.NDArray[np.int64]:
-    """For each row the number of its pattern, whichever part has said it."""
+    """For each row the number of its pattern, whichever part has emitted it."""
     names = [name for name in table.column_names if name not in (HASH, "_part", "_parts")]
     columns = (table.column(name).combine_chunks().dictionary_encode(null_encoding="encode").indices for name in names)
     return group_ids([pa.chunked_array([codes]) for codes in columns])

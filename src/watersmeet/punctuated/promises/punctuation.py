@@ -110,7 +110,7 @@ class PunctuatedRange:
         self.keyed: dict[tuple[tuple[int, ...], tuple[int, ...]], KeyedPatterns] = {}
         self.voided = KeyedPatterns(kinds, range(len(kinds)), (), f"{name}.voided")
         # What former partitions were promised. It is true of their own keys: gaps between these are bridged
-        # (`elsewhere`) over keys that may be here now, and of which nothing was said.
+        # (`elsewhere`) over keys that may be here now, and of which nothing was promised.
         self.former: dict[Partition, PunctuatedRange] = {}
 
     def __len__(self) -> int:
