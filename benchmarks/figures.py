@@ -512,6 +512,8 @@ def hundred_million() -> str:
     ours, spark = (found["runs"][name] for name in ("watersmeet", "spark_default"))
     seconds, reached = ours["batch_seconds"], len(spark["batch_seconds"])
     early, late = statistics.median(seconds[4:15]), statistics.median(seconds[-10:])
+    of_all = ours["answer"]["count"] / len(seconds) ** 2 / 1e6
+    results = [of_all * (2 * at + 1) for at in (9, len(seconds) - 5.5)]  # in the middle of both
     rival = f"Spark's own join reached micro-batch {reached} in the time it was given"
     if reached:
         last = spark["batch_seconds"][-1]
@@ -520,7 +522,8 @@ def hundred_million() -> str:
         f"""{sum(ours["batch_rows"]):,} rows in {len(seconds)} micro-batches, {ours["rows_per_second"]:,} rows/s. A
         micro-batch took {early:.2f} s (median of the 5th to 15th) and {late:.2f} s at the end (of the last ten):
         {found["growth"]:.2f} times as long; the slowest of all took {found["worst_over_median"]:.2f} times the median.
-        {rival}."""
+        That is what results take, of which there are more and more ({results[0]:.1f} million a micro-batch, then
+        {results[1]:.1f}): per row that comes or leaves it took {found["growth_per_row"]:.2f} times as long. {rival}."""
     )
 
 

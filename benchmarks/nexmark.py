@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 
 CORES, FULL = 2, 10_000_000
+BATCH_ROWS = 400_000  # at least so many rows in a micro-batch: some queries read a small part of the events
 RESULT = h.RESULTS / "nexmark.json"
 SCHEMAS = {
     "person": "p_id long, name string, email string, credit_card string, city string, state string, p_time long, "
@@ -97,11 +98,11 @@ class Spark:
         return stream.join(F.broadcast(table.cache()), on)
 
 
-def streams(spark: h.SparkSession, folder: Path) -> dict[str, h.DataFrame]:
-    """The inputs as streams, a file of each in a micro-batch, with timestamps; and the table."""
+def streams(spark: h.SparkSession, folder: Path, files: int) -> dict[str, h.DataFrame]:
+    """The inputs as streams, so many files of each in a micro-batch, with timestamps; and the table."""
     found = {"side": spark.read.parquet(str(folder / "side"))}
     for kind, schema in SCHEMAS.items():
-        frame = h.stream(spark, folder / kind, schema)
+        frame = h.stream(spark, folder / kind, schema, files)
         times = [name for name in frame.columns if name.endswith("_time") or name == "expires"]
         found[kind] = frame.withColumns({name: F.timestamp_millis(name) for name in times})
     return found
@@ -142,13 +143,23 @@ class Bench:
     def __init__(self, spark: h.SparkSession, folder: Path, java: flink.Flink | None, limit: float) -> None:
         self.spark, self.folder, self.java, self.limit = spark, folder, java, limit
         self.runs = 0
+        self.counts = {kind: spark.read.parquet(str(folder / kind)).count() for kind in SCHEMAS}
+
+    def rows(self, query: Query) -> int:
+        """The rows that a query reads."""
+        return sum(self.counts[kind] for kind in query.inputs)
+
+    def files_per_batch(self, query: Query) -> int:
+        """So many that a micro-batch has `BATCH_ROWS` rows: smaller ones cost as much, in Spark's joins and in ours."""
+        files = len(list((self.folder / query.inputs[0]).glob("0*.parquet")))
+        return min(files, -(-BATCH_ROWS * files // self.rows(query)))
 
     def on_spark(self, query: Query, engine: str, answer: Answer, limit: float | None = None) -> h.Run:
         """A run of ours, or of Spark's own join."""
         self.runs += 1
         name = f"{engine}-{self.runs}"
         joins = Watersmeet(self.folder / f"state-{name}") if engine == "watersmeet" else Spark()
-        frame = query.frame(joins, streams(self.spark, self.folder))
+        frame = query.frame(joins, streams(self.spark, self.folder, self.files_per_batch(query)))
         run = h.run_to_end(name, frame, self.folder, query.observed, limit_seconds=limit)
         if run.seconds:  # the last groups of a window are emitted in a batch without rows, which counts as well
             run.seconds[-1] += run.extra.pop("seconds_without_rows", 0.0)
@@ -186,9 +197,10 @@ class Bench:
         h.check(run, answer)
         return run
 
-    def query(self, name: str, engines: list[str], turns: int, answer: Answer, rows: int) -> dict[str, h.Run]:
+    def query(self, name: str, engines: list[str], turns: int, answer: Answer) -> dict[str, h.Run]:
         """All engines on one query."""
         query = QUERIES[name]
+        rows = self.rows(query)
         quick: dict[str, Callable[[int], h.Run]] = {}
         if "watersmeet" in engines:
             quick["watersmeet"] = lambda turn: self.on_spark(query, "watersmeet", answer)
@@ -271,7 +283,13 @@ def main() -> None:
     result: dict[str, Any] = json.loads(RESULT.read_text())["queries"] if whole and kept else {}
     queries = [name for name in arguments.queries if not (arguments.resume and name in result)]
     spark = wm.local_session("nexmark", cores=CORES, partitions=CORES, config={"spark.driver.memory": "6g"})
-    settings = {"events": arguments.events, "batches": arguments.batches, "cores": CORES, "flink": flink.version()}
+    settings = {
+        "events": arguments.events,
+        "files": arguments.batches,
+        "batch_rows": BATCH_ROWS,
+        "cores": CORES,
+        "flink": flink.version(),
+    }
     with h.scratch() as folder, ExitStack() as stack:
         nexmark_events.write(folder, arguments.events, arguments.batches, csv="pathway" in arguments.engines)
         settings["duckdb"], answers = duckdb_answers(folder, queries)
@@ -283,10 +301,8 @@ def main() -> None:
         if set(arguments.engines) & flink.BACKENDS.keys():
             java = stack.enter_context(flink.started())
         bench = Bench(spark, folder, java, arguments.limit)
-        counts = {kind: spark.read.parquet(str(folder / kind)).count() for kind in SCHEMAS}
         for name in queries:
-            rows = sum(counts[kind] for kind in QUERIES[name].inputs)
-            runs = bench.query(name, arguments.engines, arguments.turns, answers[name], rows)
+            runs = bench.query(name, arguments.engines, arguments.turns, answers[name])
             result[name] = {engine: run.as_dict() for engine, run in runs.items()}
             result = {known: result[known] for known in QUERIES if known in result}
             if whole:
