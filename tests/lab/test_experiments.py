@@ -318,6 +318,18 @@ def parts_that_cannot_fail(experiment: Experiment, numbers: Numbers) -> list[str
     return [check.text for check in parts.values()]
 
 
+def follows(experiment: Experiment, numbers: Numbers, contrary: Numbers) -> bool:
+    """Whether the takeaway changes with the data."""
+    said = experiment.lesson(numbers)
+    for changed in (contrary, *changes(numbers)):
+        try:
+            if experiment.lesson(changed) != said:
+                return True
+        except (ZeroDivisionError, StopIteration):
+            continue
+    return False
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_runs_at_tiny_scale_and_every_part_of_its_rule_can_say_no(name: str, folder: Path) -> None:
     experiment = EXPERIMENTS[name]
@@ -343,6 +355,7 @@ def test_it_runs_at_tiny_scale_and_every_part_of_its_rule_can_say_no(name: str, 
     assert not not_held(experiment, claimed)
     assert not_held(experiment, swap(claimed))
     assert not parts_that_cannot_fail(experiment, claimed)
+    assert follows(experiment, claimed, swap(claimed))
 
 
 def test_a_part_that_cannot_fail_is_found() -> None:
@@ -351,6 +364,13 @@ def test_a_part_that_cannot_fail_is_found() -> None:
 
     lenient = replace(EXPERIMENTS["rpj/eq4"], judge=judge)
     assert parts_that_cannot_fail(lenient, {"a": {"x": 2.0}}) == ["always"]
+
+
+def test_a_takeaway_that_no_data_can_change_is_found() -> None:
+    numbers = {"a": {"x": 2.0}}
+    fixed = replace(EXPERIMENTS["rpj/eq4"], takeaway=lambda numbers: "Always.", judge=lambda numbers: [])
+    assert not follows(fixed, numbers, numbers)
+    assert follows(replace(fixed, takeaway=lambda numbers: f"{numbers['a']['x']:g}"), numbers, numbers)
 
 
 @pytest.mark.usefixtures("forgetful")
