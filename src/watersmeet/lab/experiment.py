@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 Scale = Literal["tiny", "small", "paper"]
@@ -136,6 +137,14 @@ class Experiment:
     def group(self) -> str:
         """The paper, in short: the part of the id before the slash."""
         return self.id.split("/")[0]
+
+    @property
+    def module(self) -> str:
+        """Where its run is written."""
+        run = self.run
+        while isinstance(run, partial):
+            run = run.func
+        return run.__module__
 
     @property
     def measured(self) -> bool:

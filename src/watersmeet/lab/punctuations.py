@@ -137,8 +137,10 @@ def _run(variant: Variant, script: list[Batch], trace: Trace) -> list[float]:
 @cache
 def traces(order: Order, scale: Scale, *variants: Variant, queued: bool = False) -> list[Trace]:
     """Several joins over the workload, in turns."""
-    key = ("punctuations", order, scale, *variants, queued)
-    kept = parts.part(lambda: {"traces": [asdict(one) for one in _traces(order, scale, variants, queued)]}, *key)
+    key = (order, scale, *variants, queued)
+    kept = parts.part(
+        lambda: {"traces": [asdict(one) for one in _traces(order, scale, variants, queued)]}, __name__, *key
+    )
     return [Trace(**one) for one in kept["traces"]]
 
 

@@ -108,7 +108,7 @@ def cpu(trials: Mapping[str, Trial], scale: Scale) -> dict[str, float]:
         least = least_in_turns(works, TURNS[scale])
         return {name: 1000 * float(spent.sum()) / SECONDS[scale] for name, spent in least.items()}
 
-    return parts.part(measure, "windows", *trials.items(), scale)
+    return parts.part(measure, __name__, *trials.items(), scale)
 
 
 def one_way(rate_b: float, keys: int) -> dict[str, Trial]:
