@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli import app
-from watersmeet.lab import parts, rpj, store
-from watersmeet.lab.campaign import Campaign, due, weight
+from watersmeet.lab import code, parts, rpj, store
+from watersmeet.lab.campaign import DURATIONS, GROWTH, WEIGHTS, Campaign, due, durations_in, expected
 from watersmeet.lab.experiment import no_progress
 from watersmeet.lab.registry import EXPERIMENTS, select
 
+LAB = Path(code.__file__).parent
 NAMES = ("rpj/example4.1", "rpj/fig2", "rpj/fig6")
 
 
@@ -84,7 +85,7 @@ def test_fewer_experiments_of_an_interrupted_run_go_on_with_it(tmp_path: Path) -
     rest = [one for one in chosen if one.id != "rpj/fig2"]  # what is still outdated
     resumed = Campaign.of(tmp_path, "tiny", rest)
     assert (resumed.seconds, resumed.left) == ({"rpj/fig2": 3.0}, [one.id for one in rest])
-    assert resumed.told(2.0).startswith("2 s; 1 of 10 done, about ")
+    assert resumed.told(2.0).startswith("2 s; 1 of 11 done, about ")
     assert Campaign.of(tmp_path, "tiny", select(["rpj/fig2"])).seconds == {}  # asked for by itself: once more
 
 
@@ -97,18 +98,75 @@ def test_another_run_or_a_fresh_one_begins_anew(tmp_path: Path) -> None:
     assert Campaign.of(tmp_path, "tiny", chosen, fresh=True).seconds == {}
 
 
-def test_the_time_left_goes_by_what_was_spent(tmp_path: Path) -> None:
-    campaign = Campaign.of(tmp_path, "tiny", [EXPERIMENTS[name] for name in ("rpj/fig2", "rpj/fig8", "rpj/fig9")])
-    assert campaign.seconds_left("rpj/fig2", 0.0, 0.0) is None
-    campaign.done("rpj/fig2", 2.0)  # two seconds for a weight of one
-    assert campaign.seconds_left("rpj/fig8", 0.0, 0.0) == pytest.approx(2.0 * (weight("rpj/fig8") + weight("rpj/fig9")))
-    half = campaign.seconds_left("rpj/fig8", 0.5, weight("rpj/fig8"))
-    assert half == pytest.approx(2.0 * (weight("rpj/fig8") / 2 + weight("rpj/fig9")), rel=0.05)
+def test_what_an_older_edition_of_the_code_did_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = select(["rpj/fig2", "rpj/fig8", "rpj/fig9"])
+    Campaign.of(tmp_path, "tiny", chosen).done("rpj/fig2", 3.0)
+    Campaign.of(tmp_path, "tiny", chosen).done("rpj/fig8", 3.0)
+    editions = {"watersmeet.lab.rpj_examples": "changed"}
+    monkeypatch.setattr("watersmeet.lab.campaign.edition", lambda module: editions.get(module, code.edition(module)))
+    assert Campaign.of(tmp_path, "tiny", chosen).left == ["rpj/fig2", "rpj/fig9"]
+    monkeypatch.setattr(parts, "edition", lambda module: editions.get(module, "as it was"))
+    with parts.kept_in(tmp_path):
+        parts.keep({"a": 1}, "watersmeet.lab.rpj", "key")
+        assert parts.known("watersmeet.lab.rpj", "key") == {"a": 1}
+        editions["watersmeet.lab.rpj"] = "changed"
+        assert parts.known("watersmeet.lab.rpj", "key") is None
+
+
+def test_the_edition_is_of_the_module_and_of_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, source in {"above": "from within import below\n", "below": "import json\n", "beside": "1\n"}.items():
+        (tmp_path / "within").mkdir(exist_ok=True)
+        (tmp_path / f"within/{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(code, "PACKAGE", "within")
+
+    def edition(text: str = "", name: str = "beside") -> str:
+        with (tmp_path / f"within/{name}.py").open("a") as file:
+            file.write(text)
+        return code.edition.__wrapped__("within.above")
+
+    first = edition()
+    assert edition("2\n", "beside") == first
+    second = edition("2\n", "below")
+    assert second != first
+    assert edition("2\n", "above") not in (first, second)
+
+
+def test_every_experiment_has_the_code_of_its_run() -> None:
+    assert {one.module for one in EXPERIMENTS.values()} <= {f"watersmeet.lab.{path.stem}" for path in LAB.glob("*.py")}
+    assert EXPERIMENTS["rpj/long-run"].module == "watersmeet.lab.rpj_long_run"
+    assert EXPERIMENTS["rpj/fig8"].module == "watersmeet.lab.rpj"
+
+
+def test_the_time_left_is_what_is_expected_at_the_pace_so_far(tmp_path: Path) -> None:
+    (tmp_path / DURATIONS).write_text(json.dumps({"small": {"rpj/fig2": 0.1, "rpj/fig8": 100.0, "rpj/fig9": 10.0}}))
+    campaign = Campaign.of(tmp_path, "small", select(["rpj/fig2", "rpj/fig8", "rpj/fig9"]))
+    assert campaign.seconds_left("rpj/fig2", 0.0, 0.0) == pytest.approx(110.1)
+    campaign.done("rpj/fig2", 0.01)  # ten times as fast as before: no reason to expect that of the others
+    assert campaign.seconds_left("rpj/fig8", 0.0, 0.0) == pytest.approx(110, rel=0.02)
+    slow = campaign.seconds_left("rpj/fig8", 0.5, 100.0)  # half of it in twice the time
+    assert 1.6 * 60 < slow < 2 * 60
+    campaign.done("rpj/fig8", 200.0)
+    assert durations_in(tmp_path)["small"]["rpj/fig8"] == 200.0
+
+
+def test_what_is_taken_up_half_done_tells_no_duration(tmp_path: Path) -> None:
+    chosen = select(["rpj/fig2", "rpj/fig8", "rpj/fig9"])
+    Campaign.of(tmp_path, "small", chosen).done("rpj/fig2", 0.1)
+    resumed = Campaign.of(tmp_path, "small", chosen)
+    resumed.done("rpj/fig8", 2.0)
+    resumed.done("rpj/fig9", 3.0)
+    assert durations_in(tmp_path)["small"] == {"rpj/fig2": 0.1, "rpj/fig9": 3.0}
+
+
+def test_a_duration_is_expected_from_the_nearest_scale_that_is_known() -> None:
+    assert expected("rpj/fig8", "paper", {}) == WEIGHTS["rpj/fig8"] * GROWTH["paper"]
+    assert expected("rpj/fig8", "paper", {"small": {"rpj/fig8": 7.0}}) == 7.0 * GROWTH["paper"]
+    assert expected("rpj/fig8", "paper", {"paper": {"rpj/fig8": 5.0}, "small": {"rpj/fig8": 7.0}}) == 5.0
+    assert expected("rpj/fig2", "paper", {}) == 1.0
 
 
 def test_weights_are_of_experiments_that_exist() -> None:
-    from watersmeet.lab.campaign import WEIGHTS
-
     assert set(WEIGHTS) <= set(EXPERIMENTS)
 
 
@@ -128,4 +186,4 @@ def test_parts_survive_an_interruption(tmp_path: Path, monkeypatch: pytest.Monke
         again = rpj.curves_of("reliable", {"XJoin": ("xjoin", None)}, "tiny", no_progress)
     assert len(made) == len(rpj.TINY_SETTINGS)
     assert first == again
-    assert parts.known("rpj", made[0]) is None  # nowhere, outside
+    assert parts.known(rpj.__name__, made[0]) is None  # nowhere, outside

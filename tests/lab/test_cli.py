@@ -59,3 +59,5 @@ def test_what_was_run_before_the_rules_changed_says_nothing(tmp_path: Path) -> N
     assert "Held here: PSMJ merges three runs of each relation, two at a time (Fig. 2)." in page
     assert verdicts(tmp_path)["rpj/eq4"]["outcome"] == "outdated"
     assert "rpj/eq4.png" not in page
+    assert "**outdated**.\n" in page
+    assert "**outdated**: ." not in page

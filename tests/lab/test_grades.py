@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from watersmeet.lab.experiment import (
@@ -107,3 +109,29 @@ def test_the_lesson_of_table4_depends_on_the_controls(beaten: bool) -> None:
     numbers = {"average, batch 0.1M": values}
     assert ("expect no time from its choice" in experiment.lesson(numbers)) == (not beaten)
     assert (experiment.verdict(numbers).outcome == "agrees") == beaten
+
+
+def test_a_takeaway_that_is_a_text_is_said_only_if_the_rule_holds() -> None:
+    assert replace(experiment(2, 2), takeaway="Use it.").lesson({}) == "Use it."
+    told = replace(experiment(1, 2), takeaway="Use it.").lesson({})
+    assert "Use it." not in told
+    assert "does not hold here: part 1" in told
+
+
+@pytest.mark.parametrize("best", ["equal", "window prop"])
+def test_the_lesson_of_shedding_names_what_gives_most(best: str) -> None:
+    names = ("rate prop", "rate inverse", "window prop", "window inverse", "equal")
+    numbers = {name: {"measured": 5.0 if name == best else 1.0, "equation": 1.0} for name in names}
+    told = EXPERIMENTS["windows/fig8"].lesson(numbers)
+    assert ("its own way gives 5.0 results a second, the most" in told) == (best == "equal")
+    assert ("window prop gives most here" in told) == (best == "window prop")
+
+
+def test_the_lesson_of_fig9_says_what_probing_costs_as_the_state_grows() -> None:
+    times = {"XJoin, second tenth": 1.0, "XJoin, last tenth": 3.0, "MJoin, second tenth": 2.0, "MJoin, last tenth": 2.0}
+    numbers = {"sorted": {"XJoin": 1.0, "MJoin": 2.0}, "sorted: test: CPU ms per batch": times}
+    told = EXPERIMENTS["punctuations/fig9"].lesson(numbers)
+    assert "XJoin takes up to 3.0 times as long" in told
+    assert "MJoin 1.0 times" in told
+    faster = {**numbers, "sorted": {"XJoin": 2.0, "MJoin": 1.0}}
+    assert EXPERIMENTS["punctuations/fig9"].lesson(faster).startswith("Punctuations save time as well")

@@ -113,7 +113,7 @@ def shares_at(timeline: Timeline, seconds: Floats, counts: list[int]) -> Floats:
 @cache
 def behaviours(name: str, period: str, scale: Scale) -> dict[str, dict[str, Behaviour]]:
     """Behaviour per part of the run and policy."""
-    kept = parts.part(lambda: _measured(name, period, scale), "drivers", name, period, scale)
+    kept = parts.part(lambda: _measured(name, period, scale), __name__, name, period, scale)
     return {part: {policy: Behaviour(**one) for policy, one in found.items()} for part, found in kept.items()}
 
 

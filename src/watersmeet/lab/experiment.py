@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 Scale = Literal["tiny", "small", "paper"]
@@ -113,8 +114,9 @@ class Experiment:
     `run` measures, `judge` applies the rule that `rule` states in words. `figure` is the number that decides, and
     `printed` what the paper's text or tables print for it, or that they print none. `paper` has more of the paper's own
     numbers, under the names of `Findings.numbers`. `takeaway` and `reason`, what is known about a difference, are
-    functions of the numbers where they say something about them. `lacks` says what of the paper's cannot be had: what
-    is run instead is no reproduction, whatever it gives.
+    functions of the numbers where they say something about them; a takeaway that is a text rests on the rule, and is
+    said only if it holds. `lacks` says what of the paper's cannot be had: what is run instead is no reproduction,
+    whatever it gives.
     """
 
     id: str
@@ -137,6 +139,14 @@ class Experiment:
         return self.id.split("/")[0]
 
     @property
+    def module(self) -> str:
+        """Where its run is written."""
+        run = self.run
+        while isinstance(run, partial):
+            run = run.func
+        return run.__module__
+
+    @property
     def measured(self) -> bool:
         """Whether CPU time is in it: then the machine must do nothing else meanwhile."""
         return self.clock in ("cpu", "mixed")
@@ -157,7 +167,10 @@ class Experiment:
 
     def lesson(self, numbers: Numbers) -> str:
         """What to take from it, in the light of the numbers."""
-        return told(self.takeaway, numbers)
+        if not isinstance(self.takeaway, str):
+            return self.takeaway(numbers)
+        failed = [check.text for check in self.judge(numbers) if not check.holds]
+        return f"Nothing: what the claim says does not hold here: {failed[0]}." if failed else self.takeaway
 
 
 def told(text: str | Callable[[Numbers], str], numbers: Numbers) -> str:

@@ -1,6 +1,7 @@
 """Parts of experiments that take long, kept on disk while a run is under way.
 
-Whoever interrupts `watersmeet lab run all --scale paper` and starts it again gets them from there.
+Whoever interrupts `watersmeet lab run all --scale paper` and starts it again gets them from there. The first part of a
+key is the module that makes the part: what an older edition of its code made is not found.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from watersmeet.lab.code import edition
 
 _folder: Path | None = None
 
@@ -26,18 +29,18 @@ def kept_in(folder: Path | None) -> Iterator[None]:
         _folder = before
 
 
-def known(*key: object) -> dict[str, Any] | None:
+def known(module: str, *key: object) -> dict[str, Any] | None:
     """A part that was kept, if it was."""
-    path = _path(key)
+    path = _path(module, key)
     if path is None or not path.exists():
         return None
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def keep(part: dict[str, Any], *key: object) -> None:
+def keep(part: dict[str, Any], module: str, *key: object) -> None:
     """Keep a part; in one piece, so that an interruption leaves no half of it."""
-    path = _path(key)
+    path = _path(module, key)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.with_suffix(".new")
@@ -45,14 +48,16 @@ def keep(part: dict[str, Any], *key: object) -> None:
         begun.replace(path)
 
 
-def part(make: Callable[[], dict[str, Any]], *key: object) -> dict[str, Any]:
+def part(make: Callable[[], dict[str, Any]], module: str, *key: object) -> dict[str, Any]:
     """A part that was kept, or is made and kept now."""
-    found = known(*key)
+    found = known(module, *key)
     if found is None:
         found = make()
-        keep(found, *key)
+        keep(found, module, *key)
     return found
 
 
-def _path(key: tuple[object, ...]) -> Path | None:
-    return None if _folder is None else _folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.json"
+def _path(module: str, key: tuple[object, ...]) -> Path | None:
+    if _folder is None:
+        return None
+    return _folder / f"{hashlib.sha256(repr((module, edition(module), key)).encode()).hexdigest()[:24]}.json"

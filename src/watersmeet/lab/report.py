@@ -6,7 +6,7 @@ import base64
 from html import escape
 from pathlib import Path
 
-from watersmeet.lab.experiment import CLOCKS, GRADES, Experiment
+from watersmeet.lab.experiment import CLOCKS, GRADES, Experiment, Verdict
 from watersmeet.lab.registry import EXPERIMENTS, PAPERS
 from watersmeet.lab.store import Result, load, note
 from watersmeet.lab.summary import introduction
@@ -100,7 +100,7 @@ def _section(result: Result, folder: Path) -> str:
     return (
         f"<section><h3 id='{experiment.id}'>{experiment.id}: {escape(experiment.title)}</h3>"
         f"<p><b>Claim.</b> {escape(experiment.claim)}</p>{figure}"
-        f"<p class='verdict {verdict.outcome.split()[0]}'><b>{verdict.outcome}</b>: {escape(verdict.figure)}.<br>"
+        f"<p class='verdict {verdict.outcome.split()[0]}'><b>{verdict.outcome}</b>{escape(_decided(verdict))}.<br>"
         f"{escape(verdict.why)}<br>"
         f"<span class='small'>Rule: {escape(experiment.rule)}</span></p>"
         f"<p><b>What to take from it.</b> {escape(_lesson(result))}</p>"
@@ -109,6 +109,11 @@ def _section(result: Result, folder: Path) -> str:
         + (f"<ul class='small'>{notes}</ul>" if notes else "")
         + "</section>"
     )
+
+
+def _decided(verdict: Verdict) -> str:
+    """The figure that decides, if it is known."""
+    return f": {verdict.figure}" if verdict.figure else ""
 
 
 def _lesson(result: Result) -> str:
@@ -159,7 +164,7 @@ def _markdown_section(result: Result, folder: Path) -> list[str]:
         "",
         f"{experiment.title}. {experiment.claim}",
         "",
-        f"**{verdict.outcome}**: {verdict.figure}.",
+        f"**{verdict.outcome}**{_decided(verdict)}.",
         "",
         verdict.why,
         "",

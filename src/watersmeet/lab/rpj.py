@@ -77,12 +77,12 @@ def curves_of(
     """Curves per setting and policy; figures of the same runs share them."""
     settings = TINY_SETTINGS if scale == "tiny" else list(SETTINGS)
     keys: list[Key] = [(network, setting, policy, scale, seed) for setting in settings for policy in policies.values()]
-    _known.update({key: Curve(**kept) for key in keys if key not in _known and (kept := parts.known("rpj", key))})
+    _known.update({key: Curve(**kept) for key in keys if key not in _known and (kept := parts.known(__name__, key))})
     missing = [key for key in keys if key not in _known]
     progress(0, len(missing))
     for number, (key, curve) in enumerate(zip(missing, in_parallel(_curve, missing, scale), strict=True)):
         _known[key] = curve
-        parts.keep(asdict(curve), "rpj", key)
+        parts.keep(asdict(curve), __name__, key)
         progress(number + 1, len(missing))
     return {
         setting: {name: _known[network, setting, policy, scale, seed] for name, policy in policies.items()}
@@ -171,7 +171,9 @@ LUMPS: dict[Scale, int] = {"tiny": 20_000, "small": 200, "paper": 200}  # rows t
 def variants(scale: Scale, progress: Progress) -> Findings:
     """Fig. 11, and RPJ-md by expected values: what a small copy makes too easy for it (`rpj_fluid`)."""
     found = progressiveness("unreliable", VARIANTS, scale, progress, clean_up=False)
-    expected = {s[0]: parts.part(partial(_expected, s, LUMPS[scale]), "fluid", s, LUMPS[scale]) for s in found.numbers}
+    expected = {
+        s[0]: parts.part(partial(_expected, s, LUMPS[scale]), __name__, "fluid", s, LUMPS[scale]) for s in found.numbers
+    }
     return replace(found, numbers=found.numbers | {f"test: {s}, {EXPECTED}": v for s, v in expected.items()})
 
 

@@ -223,8 +223,8 @@ def steady(
 ) -> Steady:
     """What a run settles at, on the virtual clock."""
     settings = {"skew": skew, "switching_factor": switching_factor, "bare": bare, "narrow": narrow}
-    key = ("ssbj", table, policy, rate, scale, *settings.items())
-    return Steady(**parts.part(lambda: asdict(_steady(table, policy, rate, scale, **settings)), *key))
+    key = (table, policy, rate, scale, *settings.items())
+    return Steady(**parts.part(lambda: asdict(_steady(table, policy, rate, scale, **settings)), __name__, *key))
 
 
 def _steady(table: Table, policy: str, rate: int, scale: Scale, **settings: Any) -> Steady:

@@ -79,8 +79,9 @@ def load(experiment: Experiment, folder: Path) -> Result | None:
     if findings is None:
         return Result(experiment, data["scale"], Verdict(**data["verdict"]), None)
     try:
+        experiment.lesson(findings.numbers)
         return Result(experiment, data["scale"], experiment.verdict(findings.numbers), findings)
-    except (LookupError, ValueError, StopIteration):  # other numbers than the rule reads
+    except (LookupError, ValueError, StopIteration):  # other numbers than the rule or the takeaway reads
         return Result(experiment, data["scale"], OUTDATED, None)
 
 
