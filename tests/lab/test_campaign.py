@@ -187,3 +187,12 @@ def test_parts_survive_an_interruption(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(made) == len(rpj.TINY_SETTINGS)
     assert first == again
     assert parts.known(rpj.__name__, made[0]) is None  # nowhere, outside
+
+
+def test_experiments_that_take_no_time_do_not_spoil_the_time_left(tmp_path: Path) -> None:
+    chosen = select(list(NAMES))
+    campaign = Campaign.of(tmp_path, "tiny", chosen)
+    for name in NAMES:
+        campaign.done(name, 0.0)
+    again = Campaign.of(tmp_path, "tiny", chosen)
+    assert again.seconds_left(NAMES[0], 0.0, 0.0) == pytest.approx(0.3)

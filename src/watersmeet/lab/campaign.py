@@ -140,7 +140,8 @@ class Campaign:
         self.seconds[name] = seconds
         if name != self.taken_up:
             known = durations_in(self.out)
-            known[self.scale] = dict(sorted({**known.get(self.scale, {}), name: round(seconds, 1)}.items()))
+            took = max(round(seconds, 1), 0.1)  # nothing takes no time: the time left is a multiple of it
+            known[self.scale] = dict(sorted({**known.get(self.scale, {}), name: took}.items()))
             _replace(self.out / DURATIONS, json.dumps(known, indent=1) + "\n")
         if self.left:
             self._write()

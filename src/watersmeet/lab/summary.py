@@ -34,7 +34,7 @@ SUMMARY: dict[str, Paper] = {
         "Evict the rows least likely to match next, and work on the most productive part of the disk while the network "
         "is silent: more results early, and cheaper ones.",
         '`progressive_join(policy="rpj")`. Where disk work counts, add `flush="long-run"` (ours, not the paper\'s): '
-        "most of the early results for a fraction of the disk work.",
+        "most of the early results for less disk work.",
         "optimal flush that leaves no short runs on disk",
         "rpj/long-run",
     ),
