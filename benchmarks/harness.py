@@ -100,6 +100,7 @@ class Run:
     rows: list[int] = field(default_factory=list)
     answer: dict[str, int] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    results: list[int] = field(default_factory=list)  # of every micro-batch
 
     @property
     def rows_per_second(self) -> float:
@@ -117,6 +118,7 @@ class Run:
             "steady_rows_per_second": round(self.steady()) if len(self.seconds) > 3 else None,
             "batch_seconds": [round(s, 3) for s in self.seconds],
             "batch_rows": self.rows,
+            "batch_results": self.results,
             "answer": self.answer,
             **self.extra,
         }
@@ -168,6 +170,7 @@ def run_to_end(
             continue
         run.seconds.append(seconds)
         run.rows.append(int(progress["numInputRows"]))
+        run.results.append(int(values.get("count") or 0))
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
             held = sum(int(operator["numRowsTotal"]) for operator in run.extra["state"])
