@@ -159,6 +159,7 @@ def run_to_end(
         done, run.extra["failed"] = False, str(error).splitlines()[0][:200]
     if not done:
         query.stop()
+    phases = run.extra.setdefault("phases_ms", {})
     for progress in query.recentProgress:
         row = progress["observedMetrics"].get("answer")
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
@@ -171,6 +172,8 @@ def run_to_end(
         run.seconds.append(seconds)
         run.rows.append(int(progress["numInputRows"]))
         run.results.append(int(values.get("count") or 0))
+        for phase, took in progress["durationMs"].items():  # in milliseconds, of all micro-batches: where the time went
+            phases[phase] = phases.get(phase, 0) + int(took)
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
             held = sum(int(operator["numRowsTotal"]) for operator in run.extra["state"])
