@@ -100,6 +100,7 @@ class Run:
     rows: list[int] = field(default_factory=list)
     answer: dict[str, int] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    results: list[int] = field(default_factory=list)  # of every micro-batch
 
     @property
     def rows_per_second(self) -> float:
@@ -117,6 +118,7 @@ class Run:
             "steady_rows_per_second": round(self.steady()) if len(self.seconds) > 3 else None,
             "batch_seconds": [round(s, 3) for s in self.seconds],
             "batch_rows": self.rows,
+            "batch_results": self.results,
             "answer": self.answer,
             **self.extra,
         }
@@ -157,6 +159,7 @@ def run_to_end(
         done, run.extra["failed"] = False, str(error).splitlines()[0][:200]
     if not done:
         query.stop()
+    phases = run.extra.setdefault("phases_ms", {})
     for progress in query.recentProgress:
         row = progress["observedMetrics"].get("answer")
         values = row.asDict() if row is not None and hasattr(row, "asDict") else dict(row or {})
@@ -168,6 +171,9 @@ def run_to_end(
             continue
         run.seconds.append(seconds)
         run.rows.append(int(progress["numInputRows"]))
+        run.results.append(int(values.get("count") or 0))
+        for phase, took in progress["durationMs"].items():  # in milliseconds, of all micro-batches: where the time went
+            phases[phase] = phases.get(phase, 0) + int(took)
         if progress["stateOperators"]:  # Spark's own stateful operators, after the newest micro-batch
             run.extra["state"] = [json.loads(operator.json) for operator in progress["stateOperators"]]
             held = sum(int(operator["numRowsTotal"]) for operator in run.extra["state"])
