@@ -4,7 +4,7 @@ A run with `finish: when_drained` has two phases, and each can be interrupted an
 
     reading      micro-batches by the pipeline's trigger. A trigger that ends by itself has read its sources when it
                  ends; with `processing_time` they count as read once a trigger found nothing new in any of them and
-                 none has given a row for `drained_after`.
+                 none has given anything for `drained_after`.
     finishing    every input is declared ended (`wm.end_input`), which goes through the stream like a row; the batch
                  that sees the last end emits all that is owed, and the run ends when Spark has committed that batch.
 
@@ -201,13 +201,13 @@ class Run:
                 self._reported = max(self._reported, int(report["batchId"]))
                 self._lags.forget()
             if self._lags.take(report):
-                self._drain.saw_rows()
+                self._drain.saw_news()
             else:
                 self._drain.saw_nothing(str(report["timestamp"]))
         before = self.tracker.rows
         self.display.show(self.tracker.update(news))
         if self.tracker.rows != before:
-            self._drain.saw_rows()
+            self._drain.saw_news()
 
     def _is_drained(self) -> bool:
         return self._drain.drained
@@ -309,7 +309,7 @@ def check_sink(loaded: LoadedPipeline) -> None:
 
 
 class Lags:
-    """What waits at the sources, and the rows that Spark's reports say they gave."""
+    """What waits at the sources, and whether Spark's reports say that they gave anything."""
 
     def __init__(self, loaded: LoadedPipeline) -> None:
         wiring = loaded.pipeline.join.wiring
@@ -329,15 +329,19 @@ class Lags:
         """Whether a report was taken before."""
         return str(report["timestamp"]) <= self._newest
 
-    def take(self, report: Report) -> int:
-        """Note a report; returns the rows that came from the pipeline's streams."""
+    def take(self, report: Report) -> bool:
+        """Note a report; returns whether anything came from the pipeline's streams.
+
+        Rows alone do not tell: of a file that is empty, or whose rows a filter in the scan leaves out, none come, and
+        other files wait behind it. Where a source stands tells as Spark itself decides whether there is anything new.
+        """
         self._newest = str(report["timestamp"])
         sources = report["sources"]
         parts = {name: sources[number] for name, number in self._numbers.items() if number < len(sources)}
         for name, part in parts.items():
             if (lag := reported_lag(part)) is not None:
                 self._reported[name] = lag
-        return sum(int(part["numInputRows"]) for part in parts.values())
+        return any(int(part["numInputRows"]) or part["startOffset"] != part["endOffset"] for part in parts.values())
 
     def forget(self) -> None:
         """Look again the next time, however soon that is."""
