@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from watersmeet.storage.uri import is_local, local_path
+
 _LOG = re.compile(r"(\d+)(\.compact)?$")
 _BATCH = re.compile(r'"batchId":(\d+)')
 # With one of these options (in lower case) Spark reads other files of a folder than it does without.
@@ -22,7 +24,7 @@ FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "bina
 
 def has_file_lag(format_name: str | None, path: str | None, options: Mapping[str, str], checkpoint: str) -> bool:
     """Whether a source's waiting files can be counted: a whole folder on this machine, as is the checkpoint."""
-    local = path is not None and "://" not in path + checkpoint
+    local = path is not None and is_local(path) and is_local(checkpoint)
     return local and format_name in FILE_FORMATS and not _CHOOSING & {name.lower() for name in options}
 
 
@@ -30,8 +32,8 @@ class FileLag:
     """Files of one source that no committed batch has read. `source` is its number in the checkpoint."""
 
     def __init__(self, folder: str, checkpoint: str, source: int) -> None:
-        self.folder = Path(folder)
-        self.checkpoint = Path(checkpoint)
+        self.folder = Path(local_path(folder) or folder)
+        self.checkpoint = Path(local_path(checkpoint) or checkpoint)
         self.source = source
         self._taken: dict[str, list[int]] = {}
 

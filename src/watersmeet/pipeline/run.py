@@ -44,6 +44,7 @@ from watersmeet.spark.failure import error as cause_of
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.wire import numbered
 from watersmeet.state.directory import StateDir
+from watersmeet.storage.uri import local_path
 
 POLL_SECONDS = 0.25
 # Listing a source's folder is not free; nobody needs its lag more often.
@@ -236,9 +237,10 @@ class Run:
         With the same file and no new data there is nothing to refuse: the run finds nothing to do.
         """
         last = self.tracker.history.finished_in
-        if last is None or not self._ended_by_pipeline() or "://" in self.loaded.checkpoint:
+        checkpoint = local_path(self.loaded.checkpoint)
+        if last is None or not self._ended_by_pipeline() or checkpoint is None:
             return
-        if (committed_batch(self.loaded.checkpoint) or 0) < last:
+        if (committed_batch(checkpoint) or 0) < last:
             return  # its last batch is to be repeated first
         new = [f"{count} in {name!r}" for name, count in self._lags.waiting_files().items() if count]
         if new or self.pipeline.finish == "never":
@@ -301,9 +303,10 @@ def check_sink(loaded: LoadedPipeline) -> None:
     """
     sink = loaded.pipeline.sink
     path = loaded.resolve(sink.path) if sink.path and sink.format in FILE_FORMATS else None
-    if path is None or "://" in path + loaded.checkpoint:
+    folder, checkpoint = local_path(path or ""), local_path(loaded.checkpoint)
+    if not folder or checkpoint is None:
         return
-    if Path(path, "_spark_metadata").exists() and not Path(loaded.checkpoint, "metadata").exists():
+    if Path(folder, "_spark_metadata").exists() and not Path(checkpoint, "metadata").exists():
         message = f"{path} has results of another query; give another path, or move them away"
         raise PipelineError([loaded.problem(message, ("sink", "path"))])
 

@@ -75,6 +75,7 @@ def test_a_source_that_is_not_there_has_no_lag(tmp_path: Path) -> None:
 def test_files_are_counted_only_where_spark_reads_all_of_them() -> None:
     assert has_file_lag("json", "data", {"maxFilesPerTrigger": "1"}, "/checkpoint")
     assert not has_file_lag("json", "data", {"pathGlobFilter": "*.json"}, "/checkpoint")
+    assert has_file_lag("json", "file:/data", {}, "file:///checkpoint")
     assert not has_file_lag("json", "s3a://data", {}, "/checkpoint")
     assert not has_file_lag("json", "data", {}, "hdfs://host/checkpoint")
     assert not has_file_lag("kafka", None, {}, "/checkpoint")
