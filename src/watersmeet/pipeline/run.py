@@ -86,8 +86,10 @@ def run(
     >>> run(pipeline, start_session(pipeline)).status  # doctest: +SKIP
     'done'
     """
+    # The paths of a server of Spark Connect are its own, but for the state, which both must see.
+    checkpoint = loaded.checkpoint if is_classic(session) else None
     with (
-        RunLock(loaded.state_dir) as lock,
+        RunLock(loaded.state_dir, checkpoint) as lock,
         display or make_display("plain", loaded.secrets.redact) as shown,
     ):
         lock.record(_spark_process(session))

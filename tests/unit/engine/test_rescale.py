@@ -252,4 +252,5 @@ def test_a_pipeline_that_runs_is_not_divided(tmp_path: Path) -> None:
     assert "running now" in result.stderr
     result = CliRunner().invoke(app, ["why", str(tmp_path), "--key", "7", "--input", "orders"])
     assert result.stdout == "orders row of batch 0, in memory, waits until payments ends\n"
-    assert CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"]).exit_code == 0
+    with RunLock(str(tmp_path / "another"), str(tmp_path / "checkpoint")):  # a neighbour
+        assert CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"]).exit_code == 0

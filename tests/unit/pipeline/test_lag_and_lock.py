@@ -95,19 +95,62 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_each_state_has_a_lock_of_its_own(tmp_path: Path) -> None:
+    with RunLock(str(tmp_path / "orders")), RunLock(str(tmp_path / "clicks"), str(tmp_path / "checkpoint")):
+        assert [path.name for path in tmp_path.iterdir() if path.name[0] != "."] == []  # `watersmeet ui state/*`
+
+
+def test_a_checkpoint_is_locked_with_whatever_state(tmp_path: Path) -> None:
+    one, other, checkpoint = (str(tmp_path / name) for name in ("one", "other", "checkpoint"))
+    with RunLock(one, checkpoint):
+        with (
+            pytest.raises(BusyError, match=r"directory .*/checkpoint: expected no other run"),
+            RunLock(other, checkpoint),
+        ):
+            pass
+        with RunLock(other):  # what was refused holds nothing
+            pass
+        with pytest.raises(BusyError), RunLock("s3://bucket/state", checkpoint):
+            pass
+    (tmp_path / "file").touch()
+    with (
+        RunLock(one, str(tmp_path / "file" / "checkpoint")),
+        pytest.raises(BusyError),
+        RunLock(one),
+    ):  # seen by Spark alone
+        pass
+    with RunLock(checkpoint, checkpoint):  # not of use, and no reason to wait for oneself
+        pass
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_place_is_locked_by_whatever_name(tmp_path: Path, scheme: str) -> None:
+    state, checkpoint = tmp_path / "a b" / "state", tmp_path / "a b" / "checkpoint"
+    state.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a b")
+    with RunLock(str(state), str(checkpoint)):
+        for place in (f"{scheme}{tmp_path}/a%20b/state", f"{scheme}{tmp_path}/link/state", f"{tmp_path}/link/state/"):
+            with pytest.raises(BusyError, match="state: expected no other run"), RunLock(place):
+                pass
+        for place in (f"{scheme}{checkpoint}", f"{scheme}{checkpoint}/", f"{tmp_path}/link/checkpoint"):
+            with pytest.raises(BusyError, match="checkpoint: expected no other run"), RunLock("s3://b/state", place):
+                pass
+
+
 def test_a_run_waits_for_the_java_process_of_the_one_before(tmp_path: Path) -> None:
     state = str(tmp_path / "p" / "state")
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         with RunLock(state) as lock:
             lock.record(other.pid)
-            content = lock.path.read_text()  # type: ignore[union-attr]
+            (file,) = lock.paths
+            content = file.read_text()
         assert content.startswith(f"{other.pid} ")
         # as a killed run leaves it
-        (tmp_path / "p" / "run.lock").write_text(content)
+        file.write_text(content)
         with pytest.raises(BusyError, match="is still there"), RunLock(state, patience=0.3):
             pass
-        (tmp_path / "p" / "run.lock").write_text(content)
+        file.write_text(content)
         threading.Timer(0.5, other.kill).start()
         started = time.monotonic()
         with RunLock(state, patience=30):
@@ -118,6 +161,6 @@ def test_a_run_waits_for_the_java_process_of_the_one_before(tmp_path: Path) -> N
 
 
 def test_state_elsewhere_is_not_locked() -> None:
-    with RunLock("s3://bucket/state") as lock:
+    with RunLock("s3://bucket/state", "hdfs://host/checkpoint") as lock:
         lock.record(1)
-    assert lock.path is None
+    assert lock.paths == []
