@@ -126,6 +126,11 @@ class History:
     def take(self, part: tuple[int, int], entry: dict[str, Any]) -> None:
         """An entry of a partition (its division and number) was read: for whoever wants more than is added up."""
 
+    def forget(self, keep: int) -> None:
+        """Drop all but the newest batches from `batches`."""
+        for number in sorted(self.batches)[:-keep]:
+            del self.batches[number]
+
     def _add(self, news: dict[int, BatchRecord], part: tuple[int, int], entry: dict[str, Any], whole: int) -> None:
         number = int(entry["batch"])
         for batches in (self.batches, news):

@@ -21,6 +21,7 @@ from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.state.directory import StateDir
 
 RATE_SECONDS = 10.0
+BATCHES = 100  # the newest ones are kept, of others the totals
 # An input is called stalled when reports have shown nothing of it for this long (and it is not known to have ended).
 STALL_SECONDS = 3.0
 
@@ -138,6 +139,7 @@ class ProgressTracker:
             self._rows.update(record.rows_in)
             self._null_keys.update({name: int(record.counters.get(f"left.{name}.null_key", 0)) for name in self.inputs})
             self._results += record.rows_out
+        self.history.forget(keep=BATCHES)
 
     def _refresh(self) -> list[BatchRecord]:
         try:
