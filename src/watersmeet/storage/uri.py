@@ -19,6 +19,7 @@ Store = Literal["s3", "gs", "azure", "hdfs"]
 _STORES: dict[str, Store] = {
     "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure", "hdfs": "hdfs",
 }  # fmt: skip
+_FILE = re.compile(r"^file:(//[^/]*(?=/|$))?")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#]*)/*([^?#]*)$")
 
 
@@ -42,6 +43,17 @@ class Location:
 def is_local(uri: str) -> bool:
     """Whether this is a path, or a URI of one."""
     return "://" not in uri or uri.startswith("file:")
+
+
+def local_path(uri: str) -> str | None:
+    """The path on a file system of hosts that a place is given as; None for one in an object store.
+
+    What stands in a URI is the path, as Spark takes it: a percent sign is one.
+
+    >>> local_path("state/orders"), local_path("file:///data/a%20b"), local_path("file:/data"), local_path("s3://lake")
+    ('state/orders', '/data/a%20b', '/data', None)
+    """
+    return _FILE.sub("", uri, count=1) if is_local(uri) else None
 
 
 def located(uri: str) -> Location:

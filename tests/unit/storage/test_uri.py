@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import StateDirError
-from watersmeet.storage.uri import Location, is_local, located
+from watersmeet.storage.uri import Location, is_local, local_path, located
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
@@ -23,6 +23,11 @@ def test_the_other_stores() -> None:
 
 def test_what_is_local() -> None:
     assert [is_local(uri) for uri in ("/a/b", "a/b", "file:///a", "file:/a", "s3://a/b")] == [True] * 4 + [False]
+
+
+def test_paths_of_what_is_local() -> None:
+    uris = ("/a/b", "a/b", "file:/a", "file:///a/b", "file://localhost/a", "/a/file:/b", "s3://a/b", "hdfs://a/b")
+    assert [local_path(uri) for uri in uris] == ["/a/b", "a/b", "/a", "/a/b", "/a", "/a/file:/b", None, None]
 
 
 @pytest.mark.parametrize("uri", ["ftp://host/a", "s3:///a", "abfss://acme.dfs.core.windows.net/a", "s3://a:b@lake/c"])
