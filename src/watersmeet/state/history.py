@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import divisions, read_join
+from watersmeet.state.identity import PART, divisions, read_join
 from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.parts import DEAD
 from watersmeet.state.store import PartitionStore
-
-PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")
-
 
 Known = Mapping[tuple[int, int], int]  # division and partition -> a version that has been read
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import PART
+from watersmeet.state.identity import PART
 from watersmeet.state.store import KEEP, PartitionStore
 
 
