@@ -231,4 +231,5 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _has_versions(directory: StateDir) -> bool:
-    return any(True for _ in _folders(directory))
+    """Whether a batch has been committed. What one leaves that dies before that belongs to no version."""
+    return _have_versions(directory, (folder for folder, _ in _folders(directory)))

@@ -104,6 +104,7 @@ def test_a_join_that_has_an_option_more_or_less_is_another_one(tmp_path: Path) -
     plan = make_plan("symmetric", options={"a": 1, "b": [1, 2]})
     register_join("progressive_join", directory, plan)
     directory.create("part-00000")
+    directory.publish("part-00000/v-000000000000.json", b"{}")
     for options, said in [
         ({"a": 1}, r"options.b was \[1, 2\], is None"),
         ({"a": 1, "b": [1, 2], "c": 3}, "options.c was None, is 3"),
