@@ -99,20 +99,27 @@ class HashTiers(_Whole):
     max_bytes: int = MAX_BYTES
 
     def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
-        """The first `fanout` runs of level 0 and, in the same pass, the levels that become full with them."""
+        """The first `fanout` runs of level 0 and, in the same pass, the levels that become full with them.
+
+        A full level that would become too large moves up first, as it is: the one below gets its place, and is not
+        held up by a large run for ever.
+        """
         first = [run for run in runs if run.level == 0]
         if len(first) < self.fanout + self.lag % self.fanout:
             return None
         level, chosen = 0, first[: self.fanout]
         while True:
             above = [run for run in runs if run.level == level + 1]
-            if len(above) + 1 < self.fanout or self._too_large(chosen + above):
+            if len(above) + 1 < self.fanout:
                 break
+            if self.too_large(chosen + above):
+                return Merge(above, level + 2, rewrite=False)
             level, chosen = level + 1, above + chosen
         # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
-        return Merge(chosen, level + 1, rewrite=not self._too_large(chosen))
+        return Merge(chosen, level + 1, rewrite=not self.too_large(chosen))
 
-    def _too_large(self, runs: Sequence[Run]) -> bool:
+    def too_large(self, runs: Sequence[Run]) -> bool:
+        """Whether runs are more than one run may be."""
         return sum(run.own for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -99,10 +101,97 @@ def test_what_is_too_large_to_merge_moves_up_as_it_is() -> None:
     merge = HashTiers(fanout=2, max_rows=10).due(runs, rows_of)
     assert merge is not None
     assert (merge.runs, merge.level, merge.rewrite) == (runs, 1, False)
-    # A level above that would become too large stays where it is.
-    merge = HashTiers(fanout=2, max_rows=10).due([run_of(9, 1), run_of(1), run_of(1)], rows_of)
+    # A level above that is full and would become too large goes first, and those below it have its place.
+    runs = [run_of(9, 1), run_of(1), run_of(1)]
+    merge = HashTiers(fanout=2, max_rows=10).due(runs, rows_of)
     assert merge is not None
-    assert ([run.rows for run in merge.runs], merge.level, merge.rewrite) == ([1, 1], 1, True)
+    assert (merge.runs, merge.level, merge.rewrite) == (runs[:1], 2, False)
+    merge = HashTiers(fanout=2, max_rows=10).due([run_of(9, 2), *runs[1:]], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (runs[1:], 1, True)
+
+
+LARGEST = 1000
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A run of which only its number of rows is there."""
+
+    own: int
+    level: int = 0
+    nbytes: int = 0
+
+
+def settled(tiers: HashTiers, sizes: Sequence[int]) -> Iterator[tuple[list[Counted], int]]:
+    """The runs after each batch of so many rows, and how many rows were written once more in all."""
+    runs: list[Counted] = []
+    written = 0
+    for rows in sizes:
+        runs += [Counted(rows)] if rows else []
+        while merge := tiers.due(cast(list[Run], runs), rows_of):
+            chosen = cast(list[Counted], merge.runs)
+            at = next(at for at, run in enumerate(runs) if run is chosen[0])
+            assert all(a is b for a, b in zip(runs[at:], chosen, strict=False))  # neighbours in age
+            made = [replace(run, level=merge.level) for run in chosen]
+            if merge.rewrite:
+                made = [Counted(sum(run.own for run in chosen), merge.level)]
+                written += made[0].own
+                assert made[0].own <= LARGEST
+            runs[at : at + len(chosen)] = made
+        assert [run.level for run in runs] == sorted((run.level for run in runs), reverse=True)  # older ones above
+        yield runs, written
+
+
+def check_tiers(tiers: HashTiers, sizes: Sequence[int]) -> None:
+    rows = 0
+    for batch, (runs, written) in enumerate(settled(tiers, sizes)):
+        rows += sizes[batch]
+        levels = log(batch + 1, tiers.fanout) + 2
+        assert len(runs) <= tiers.fanout * (levels + 1) * (1 + rows / LARGEST), batch
+        assert written <= rows * levels, batch
+        assert sum(run.own for run in runs) == rows
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1] * 3000,
+        [30] * 2000,
+        [LARGEST + 1] + [1] * 3000,
+        [1] * 100 + [LARGEST + 1] + [1] * 2000,
+        [LARGEST - 5] + [1] * 3000,
+        [LARGEST + 1, 1] * 500,
+        [LARGEST // 2, 1, 1] * 500,
+        [LARGEST // 4 + 1] * 500,
+        ([LARGEST + 1] + [1] * 15) * 100,
+        ([LARGEST + 1] + [1] * 60) * 40,
+        ([LARGEST // 2] * 40 + [1] * 400) * 4,
+    ],
+    ids=lambda sizes: f"{sizes[0]}, {sizes[1]}, ... {sizes[-1]}",
+)
+@pytest.mark.parametrize("lag", [0, 3])
+def test_runs_are_few_and_rows_are_rewritten_seldom_whatever_the_batches(sizes: list[int], lag: int) -> None:
+    check_tiers(HashTiers(lag=lag, max_rows=LARGEST), sizes)
+
+
+SIZES = st.one_of(st.integers(0, 3), st.integers(0, 2 * LARGEST), st.sampled_from([1, 250, 251, 999, 1000, 1001]))
+
+
+@given(
+    st.lists(st.tuples(st.lists(SIZES, min_size=1, max_size=5), st.integers(1, 60)), max_size=6),
+    st.sampled_from([2, 3, 4]),
+    st.integers(0, 3),
+)
+def test_the_same_for_batches_drawn_in_phases(phases: list[tuple[list[int], int]], fanout: int, lag: int) -> None:
+    sizes = [rows for pattern, times in phases for rows in pattern * times]
+    check_tiers(HashTiers(lag=lag, fanout=fanout, max_rows=LARGEST), sizes)
+
+
+def test_even_batches_are_written_as_often_as_they_grow_by_a_level() -> None:
+    *_, (runs, written) = settled(HashTiers(max_rows=LARGEST), [10] * 1024)
+    assert {run.own for run in runs} == {640}
+    assert (len(runs), written) == (16, 16 * (12 * 40 + 3 * 160 + 640))
 
 
 def test_no_merge_makes_a_column_too_large_for_one_array() -> None:

@@ -65,8 +65,8 @@ def test_a_cascade_stops_below_a_level_that_would_be_too_large() -> None:
     for batch in range(3):
         tiers.add(2, batch)
     assert tiers.levels == [(4, 1), (2, 0)]
-    assert tiers.add(2, 3) == 4  # together with the level above it would be eight
-    assert tiers.levels == [(4, 1), (4, 1)]
+    assert tiers.add(2, 3) == 4  # together with the level above it would be eight: that one makes room
+    assert tiers.levels == [(4, 2), (4, 1)]
 
 
 def test_ranges_less_ranges_are_never_empty() -> None:
