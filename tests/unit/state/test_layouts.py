@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state import layouts
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices
 from watersmeet.state.parts import Rows
@@ -23,6 +22,7 @@ from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import MemorySpace
 
 SCHEMA = pa.schema([("_hash", pa.uint64()), ("_p0", pa.int64())])
+WIDE = pa.schema([("_hash", pa.uint64()), ("_p0", pa.string())])
 
 
 def run_of(rows: int, level: int = 0, **facts: Any) -> Run:
@@ -194,14 +194,14 @@ def test_even_batches_are_written_as_often_as_they_grow_by_a_level() -> None:
     assert (len(runs), written) == (16, 16 * (12 * 40 + 3 * 160 + 640))
 
 
-def test_no_merge_makes_a_column_too_large_for_one_array() -> None:
-    schema = pa.schema([("_hash", pa.uint64()), ("_p0", pa.string())])
-    store = RowStore("left", schema, HashTiers(fanout=2, max_bytes=2500), MemorySpace(), Accounts(Metrics()))
+@pytest.mark.parametrize("tiers", [HashTiers, SizeTiers])
+def test_no_merge_makes_a_column_too_large_for_one_array(tiers: type[HashTiers | SizeTiers]) -> None:
+    store = RowStore("left", WIDE, tiers(fanout=2, max_bytes=2500), MemorySpace(), Accounts(Metrics()))
     for batch in range(8):
-        store.add(pa.table([[batch], ["x" * 1000]], schema=schema), batch)
+        store.add(pa.table([[batch], ["x" * 1000]], schema=WIDE), batch)
         store.settle()
     assert store.rows == 8
-    assert max(run.nbytes for run in store.runs) <= 2500
+    assert 2000 <= max(run.nbytes for run in store.runs) <= 2500
 
 
 # -- by size
@@ -232,6 +232,27 @@ def test_a_size_tier_is_a_factor_of_four(rows: int, level: int) -> None:
 def test_size_tiers_leave_runs_that_are_too_large_together() -> None:
     assert SizeTiers(smallest=10, fanout=2, max_rows=19).due([run_of(10), run_of(10)], rows_of) is None
     assert SizeTiers(smallest=10, fanout=2, max_rows=20).due([run_of(10), run_of(10)], rows_of) is not None
+
+
+def test_size_tiers_merge_the_oldest_that_may_be_one_run() -> None:
+    runs = [run_of(10) for _ in range(5)]
+    for limits in ({"max_rows": 40}, {"max_bytes": 4 * runs[0].nbytes}):
+        merge = SizeTiers(smallest=10, **limits).due(runs, rows_of)
+        assert merge is not None
+        assert merge.runs == runs[:4]
+        assert SizeTiers(smallest=10, **{name: most - 1 for name, most in limits.items()}).due(runs, rows_of) is None
+
+
+def test_a_few_wide_rows_hold_up_no_narrow_ones() -> None:
+    """A run of few rows may be as large as a run becomes."""
+    wide = pa.table([[1], ["x" * 1000]], schema=WIDE)
+    store = RowStore("left", WIDE, SizeTiers(fanout=2, max_bytes=1500), MemorySpace(), Accounts(Metrics()))
+    for batch in range(20):
+        store.add(wide if batch == 3 else pa.table([[batch], ["x"]], schema=WIDE), batch)
+        store.settle()
+        assert len(store.runs) <= 3
+        assert max(run.nbytes for run in store.runs) <= 1500
+    assert store.rows == 20
 
 
 def test_a_run_that_is_mostly_dead_is_rewritten() -> None:
@@ -346,9 +367,9 @@ def test_runs_of_one_order_and_one_width_are_merged() -> None:
     assert (merge.runs, merge.level) == ([kept[0], other], layout.closed)
 
 
-def test_a_slice_too_large_for_one_run_is_closed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "MAX_ROWS", 3)
-    layout = slices(bound=10)
+@pytest.mark.parametrize("limits", [{"max_rows": 3}, {"max_bytes": 63}])
+def test_a_slice_too_large_for_one_run_is_closed_as_it_is(limits: dict[str, int]) -> None:
+    layout = TimeSlices(span=100, share=10, bound=10, tiers=HashTiers(fanout=3, **limits))
     store = store_of(layout, time="_p0")
     add(store, [1, 2], 0, [3, 4])
     assert add(store, [1, 2], 1, [3, 4]) == 0
