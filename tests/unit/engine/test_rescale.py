@@ -203,6 +203,35 @@ def test_files_of_former_divisions_go_when_nobody_names_them(tmp_path: Path) -> 
     assert sum(record.rows_in["left"] for record in history.batches.values()) == 6 * 500 + 34 * 50
 
 
+def test_a_version_that_is_collected_while_files_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    plan = built(directory, 4)
+    for number in range(3, 40):
+        run(plan, directory, number, arrival(number, rows=50))
+    there = set(tmp_path.glob("part-0000[01]/run-*"))
+    listed = PartitionStore.versions
+
+    def overtaken(store: PartitionStore) -> list[int]:
+        """The versions of a partition whose task commits and collects right after they were listed."""
+        found = listed(store)
+        if store.partition == 2:
+            directory.delete(f"{store.folder}/v-{found[0]:012d}.json")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionStore, "versions", overtaken)
+        assert sweep(directory, plan) == 0
+    assert set(tmp_path.glob("part-0000[01]/run-*")) == there != set()
+    for number in range(40, 43):
+        run(plan, directory, number, arrival(number, rows=50))
+    assert sweep(directory, plan) > 0
+
+
 def test_a_new_query_is_refused_in_whatever_division(tmp_path: Path) -> None:
     directory = StateDir(tmp_path)
     run(built(directory, 2), directory, 0, arrival(0))
