@@ -85,9 +85,11 @@ def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
         if not store["input"]:
             continue
         dead, ruled = store["values"]["marks"][DEAD], store["values"].get("ruled", 0)
+        counted = store["values"].get("alive", {})
         for run in runs.get(store["name"], []):
-            marked, _ = dead.get(str(run.facts.get("id", 0)), (0, 0))
-            alive = run.rows - marked
+            number = str(run.facts.get("id", 0))
+            marked, _ = dead.get(number, (0, 0))
+            alive = counted.get(number, run.rows - marked)
             already = min(alive, ruled) if run.tier == "resident" else 0
             ruled -= already
             yield store["input"], run, alive - already
