@@ -38,7 +38,7 @@ ESTABLISHED = "established"  # the attempt of a version that no batch has made
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _NAMED = re.compile(rb'[/"](run-\d{12}-[^"/@]+)')  # a run file, or a pack, in the text of a manifest
-_TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
+_TEMPORARY = re.compile(r"\.(?:v|run)-(\d{12})[-.].*\.tmp$")
 
 
 class PartitionStore:
