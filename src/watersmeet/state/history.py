@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import divisions, read_join
+from watersmeet.state.identity import PART, divisions, read_join
 from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.parts import DEAD
 from watersmeet.state.store import PartitionStore
-
-PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")
-
 
 Known = Mapping[tuple[int, int], int]  # division and partition -> a version that has been read
 
@@ -91,9 +87,11 @@ def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
         if not store["input"]:
             continue
         dead, ruled = store["values"]["marks"][DEAD], store["values"].get("ruled", 0)
+        counted = store["values"].get("alive", {})
         for run in runs.get(store["name"], []):
-            marked, _ = dead.get(str(run.facts.get("id", 0)), (0, 0))
-            alive = run.rows - marked
+            number = str(run.facts.get("id", 0))
+            marked, _ = dead.get(number, (0, 0))
+            alive = counted.get(number, run.rows - marked)
             already = min(alive, ruled) if run.tier == "resident" else 0
             ruled -= already
             yield store["input"], run, alive - already

@@ -6,6 +6,8 @@ Spark's checkpoint of one join does not fit the sources of another.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import JOIN_FILE, StateDir, check_fields, seal, unseal
 from watersmeet.state.manifest import FORMAT, check_format
 
+PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")  # a partition's folder: its number, and its division if not the first
 BROADCAST = "broadcast"  # the operator of joins that are Spark's own, and keep nothing
 
 
@@ -109,7 +112,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
         check_divisible(who, directory, plan)
     plan = _divided(directory, found, plan)
     if plan.division >= len(divisions(found)):
-        clear_division(directory, plan.division)
+        clear_divisions(directory, plan.division)
     if (found["fingerprint"], divisions(found)) != (plan.fingerprint(), [*plan.former, plan.partitions]):
         record_join(directory, plan)
     return plan
@@ -155,17 +158,24 @@ def _divided(directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> Join
 
 def _is_used(directory: StateDir, division: int) -> bool:
     """Whether there is a version in a division."""
-    return any(name.startswith("v-") for folder in _folders(directory, division) for name in directory.list(folder))
+    return _have_versions(directory, (folder for folder, found in _folders(directory) if found == division))
 
 
-def clear_division(directory: StateDir, division: int) -> None:
-    """Delete what is left of a division that was begun, and never became part of the record."""
-    for folder in _folders(directory, division):
-        directory.delete_tree(folder)
+def clear_divisions(directory: StateDir, first: int) -> None:
+    """Delete what is left of divisions, from a number on, that were begun and are not, or no more, in the record."""
+    for folder, division in _folders(directory):
+        if division >= first:
+            directory.delete_tree(folder)
 
 
-def _folders(directory: StateDir, division: int) -> list[str]:
-    return [name for name in directory.list() if name.startswith("part-") and name.endswith(f".{division}")]
+def _folders(directory: StateDir) -> Iterator[tuple[str, int]]:
+    """The folders of partitions, and the division of each."""
+    for match in filter(None, map(PART.match, directory.list())):
+        yield match[0], int(match[2] or 0)
+
+
+def _have_versions(directory: StateDir, folders: Iterable[str]) -> bool:
+    return any(name.startswith("v-") for folder in folders for name in directory.list(folder))
 
 
 def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
@@ -221,4 +231,5 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _has_versions(directory: StateDir) -> bool:
-    return any(name.startswith("part-") for name in directory.list())
+    """Whether a batch has been committed. What one leaves that dies before that belongs to no version."""
+    return _have_versions(directory, (folder for folder, _ in _folders(directory)))

@@ -73,17 +73,20 @@ def located(uri: str) -> Location:
         return Location(store, "", host, path)
     bucket, _, account = host.partition("@") if store == "azure" else (host, "", "")
     if not bucket or (store == "azure" and not account) or "@" in bucket + account or ":" in bucket:
+        shown = _without_user(uri)
         raise StateDirError(
-            f"state directory {_without_user(uri)}",
+            f"state directory {shown}",
             expected=f"{match[1]}://{'container@account.dfs.core.windows.net' if store == 'azure' else 'bucket'}/path",
-            found="credentials in it" if "@" in host and store != "azure" else "no such URI",
+            found="credentials in it" if shown != uri or ("@" in host and store != "azure") else "no such URI",
             hint="Give credentials as storage_options, as Spark's Hadoop settings or in the environment.",
         )
     return Location(store, bucket, account, path)
 
 
 def _without_user(uri: str) -> str:
-    return re.sub(r"(?<=://)[^/]*:[^/]*@", "***@", uri)
+    """The URI without a name and a password before an "@": a secret may have slashes, and an "@" of its own. What
+    has no colon is a container of Azure's."""
+    return re.sub(r"(?<=://)[^@]*:.*@", "***@", uri)
 
 
 def _unknown(uri: str, scheme: str) -> StateDirError:

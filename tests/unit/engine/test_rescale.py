@@ -12,20 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli import app
-from watersmeet.engine.held_rows import complete_version, present
+from watersmeet.engine.held_rows import complete_version, in_division, present
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
 from watersmeet.engine.rescale import Rescaled, rescale
 from watersmeet.engine.runtime import run_batch
 from watersmeet.engine.why import why
-from watersmeet.errors import MissingVersionError, OptionError, StateMismatchError
+from watersmeet.errors import CorruptStateError, MissingVersionError, OptionError, StateMismatchError
 from watersmeet.pipeline.history import History
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.names import InputNames, record_names
 from watersmeet.pipeline.progress import ProgressTracker
 from watersmeet.plan import JoinPlan
 from watersmeet.spark.ticks import TICKED
-from watersmeet.state.description import Description, record_inputs, recorded_inputs
+from watersmeet.state.description import INPUTS_FILE, Description, record_inputs, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import register_join
@@ -102,6 +102,47 @@ def test_the_first_batch_of_a_division_does_it_by_itself(tmp_path: Path) -> None
     assert len(why(directory, 5, input="left")) == 2
 
 
+def test_the_numbers_of_partitions_are_those_of_the_record_of_the_join(tmp_path: Path) -> None:
+    """The description of the inputs is written after it, and may be older."""
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    older = directory.read(INPUTS_FILE)
+    rescale(directory, 3)
+    directory.publish(INPUTS_FILE, older)
+    assert (present(directory).plan.partitions, present(directory).plan.former) == (3, (2,))
+    assert rescale(directory, 3).rows == 0
+    assert in_division(directory, 0).plan.partitions == 2
+    plan = built(directory, 4)
+    directory.publish(INPUTS_FILE, older)
+    done = rescale(directory, 5)
+    assert (done.before, done.rows) == (3, 1530)
+    plan = built(directory, 5)
+    assert (plan.partitions, plan.former) == (5, (2, 3))
+
+
+def test_shares_of_another_number_of_partitions_are_damage(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    run(plan, directory, 0, arrival(0))
+    with pytest.raises(CorruptStateError, match=r"v-000000000000.json.*: expected one of 3 partitions, found one of 2"):
+        run(replace(plan, partitions=3), directory, 1, arrival(1))
+
+
+def test_what_lies_beyond_the_division_that_is_divided_is_deleted(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    run(built(directory, 2), directory, 0, arrival(0))
+    for partitions in (3, 5):  # of neither a batch is completed
+        plan = built(directory, partitions)
+        partition, batch = next(shares(plan, 1, arrival(1)))
+        list(run_batch(plan, directory, partition, batch, query="q", run_id="run-1"))
+    assert (tmp_path / "part-00000.2").exists()
+    assert rescale(directory, 4).before == 2
+    assert not (tmp_path / "part-00000.2").exists()
+    assert {one.division for one in newest_manifests(directory)} == {1}
+
+
 def test_a_batch_that_is_repeated_starts_in_the_former_division(tmp_path: Path) -> None:
     """The last batch was complete, but Spark does not know: it is repeated in the new division."""
     directory = StateDir(tmp_path)
@@ -163,6 +204,35 @@ def test_files_of_former_divisions_go_when_nobody_names_them(tmp_path: Path) -> 
     history.refresh()
     assert sorted(history.batches) == list(range(40))
     assert sum(record.rows_in["left"] for record in history.batches.values()) == 6 * 500 + 34 * 50
+
+
+def test_a_version_that_is_collected_while_files_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    plan = built(directory, 4)
+    for number in range(3, 40):
+        run(plan, directory, number, arrival(number, rows=50))
+    there = set(tmp_path.glob("part-0000[01]/run-*"))
+    listed = PartitionStore.versions
+
+    def overtaken(store: PartitionStore) -> list[int]:
+        """The versions of a partition whose task commits and collects right after they were listed."""
+        found = listed(store)
+        if store.partition == 2:
+            directory.delete(f"{store.folder}/v-{found[0]:012d}.json")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionStore, "versions", overtaken)
+        assert sweep(directory, plan) == 0
+    assert set(tmp_path.glob("part-0000[01]/run-*")) == there != set()
+    for number in range(40, 43):
+        run(plan, directory, number, arrival(number, rows=50))
+    assert sweep(directory, plan) > 0
 
 
 def test_a_new_query_is_refused_in_whatever_division(tmp_path: Path) -> None:

@@ -36,8 +36,21 @@ def test_other_uris_are_refused(uri: str) -> None:
         located(uri)
 
 
-def test_credentials_in_a_uri_are_not_repeated() -> None:
+@pytest.mark.parametrize("secret", ["canary-77", "canary/7/7", "/canary-77", "canary/7@7", "canary?7", "canary#7/7"])
+@pytest.mark.parametrize("scheme", ["s3", "ftp"])
+def test_credentials_in_a_uri_are_not_repeated(scheme: str, secret: str) -> None:
     with pytest.raises(StateDirError) as error:
-        located("s3://AKIA:canary-77@lake/c")
-    assert "canary-77" not in str(error.value)
-    assert "state directory s3://***@lake/c: expected s3://bucket/path, found credentials in it." in str(error.value)
+        located(f"{scheme}://AKIA:{secret}@lake/c")
+    assert "canary" not in str(error.value)
+    assert f"state directory {scheme}://***@lake/c: expected" in str(error.value)
+
+
+@pytest.mark.parametrize("secret", ["canary-77", "canary/7/7"])
+def test_credentials_are_called_what_they_are(secret: str) -> None:
+    with pytest.raises(StateDirError, match=r"expected s3://bucket/path, found credentials in it\."):
+        located(f"s3://AKIA:{secret}@lake/c")
+
+
+def test_a_container_is_no_secret() -> None:
+    with pytest.raises(StateDirError, match=r"state directory abfss://box@acme@x/a:b@c: expected .*found no such URI"):
+        located("abfss://box@acme@x/a:b@c")
