@@ -302,7 +302,7 @@ class Passing:
             for start in range(0, len(at), BLOCK_ROWS):
                 some = whole.take(at[start : start + BLOCK_ROWS])
                 taken = {names[index]: (found[index].matches.table, rows) for index, rows in some.rows.items()}
-                yield self.results.built(taken, reason)
+                yield from self.results.built(taken, reason)
 
 
 def _inside(times: Times, spans: Sequence[tuple[float, float]]) -> Mask:

@@ -93,7 +93,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
     """
     found = read_join(directory)
     if found is not None and keeps_nothing(found):
-        raise _another(
+        raise of_another_join(
             who, directory, f"that of a broadcast join, which may have run: operator is {plan.operator!r} now"
         )
     if not _has_versions(directory):
@@ -121,7 +121,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
 def check_not_broadcast(who: str, directory: StateDir) -> None:
     """Refuse the directory of a broadcast join. Whether it has run is not known: it leaves nothing behind."""
     if built_operator(directory) == BROADCAST:
-        raise _another(who, directory, "that of a broadcast join, which may have run")
+        raise of_another_join(who, directory, "that of a broadcast join, which may have run")
 
 
 def record_join(directory: StateDir, plan: JoinPlan) -> None:
@@ -141,7 +141,7 @@ def register_broadcast(who: str, directory: StateDir, input: str, how: str) -> N
     if _has_versions(directory):
         found = read_join(directory)
         operator = "unknown" if found is None else found["identity"]["operator"]
-        raise _another(who, directory, f"state of another one: operator was {operator!r}, is {BROADCAST!r}")
+        raise of_another_join(who, directory, f"state of another one: operator was {operator!r}, is {BROADCAST!r}")
     identity = {"operator": BROADCAST, "how": how, "options": {}, "inputs": {input: {}}, "output": []}
     record = {"format": FORMAT, "fingerprint": BROADCAST, "identity": identity, "partitions": 0, "former": []}
     directory.publish(JOIN_FILE, seal(record))
@@ -204,10 +204,11 @@ def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan)
     if found["fingerprint"] == plan.fingerprint():
         return
     differences = _differences(found["identity"], plan.identity())
-    raise _another(who, directory, "state of another one: " + "; ".join(differences))
+    raise of_another_join(who, directory, "state of another one: " + "; ".join(differences))
 
 
-def _another(who: str, directory: StateDir, found: str) -> StateMismatchError:
+def of_another_join(who: str, directory: StateDir, found: str) -> StateMismatchError:
+    """The error for a directory that belongs to another join."""
     return StateMismatchError(
         f"{who}, state directory {directory.uri}",
         expected="state of this join",
