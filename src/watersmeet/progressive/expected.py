@@ -10,7 +10,7 @@ Divided by s, the distinct keys of a bucket, this is the paper's Er. With R_i th
     Er_disk[j]      + |S_bfr(t)|       for each row t flushed from R_i[j], if no md-task ran since it came
                     = 0                when the dd-task has run
 
-These are upper bounds: rows that leave at their match stay in the counts, and heirs of a partition keep its counts whole.
+These are upper bounds: rows that leave at their match stay in the counts, heirs of a partition keep its counts whole.
 A task that has run sets its own to 0 whatever it found, so that it is not chosen again.
 
 |S_bfr(t)|, the rows of R_o[j] on disk when t came, depends on t's batch only. `epochs` remembers it for the batches
