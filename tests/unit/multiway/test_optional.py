@@ -131,7 +131,7 @@ def test_results_of_a_batch_count_together_whether_or_not_they_lack_an_input() -
     rows: dict[str, list[Row]] = {"a": [(1, 10)] * 8, "b": [(1, 50), (2, 200)]}
     assert not run(enough, 0, a=[(3, 10)] * 2) + run(few, 0, a=[(3, 10)] * 2)
     assert run(enough, 1, **rows) == Counter({(1, 10, 50): 8, (3, 10, None): 2})
-    with pytest.raises(FanOutError, match="max_results=9 .* 1 more that lack an optional input"):
+    with pytest.raises(FanOutError, match=r"max_results=9 .* 1 more that lack an optional input"):
         run(few, 1, **rows)
 
 
