@@ -75,7 +75,8 @@ class PunctuatedJoin(BinaryJoin):
             yield from self._process(drained, drained, batch, None)
             yield from self._purge_if_due(batch)
         self.spilling.flush(batch.number)
-        yield from self.spilling.merge_generations(batch.number)
+        if (yield from self.spilling.merge_generations(batch.number)):
+            yield from self._purge_if_due(batch)
         if not batch.is_idle:
             yield from self._propagate()
 
@@ -140,6 +141,7 @@ class PunctuatedJoin(BinaryJoin):
         promised = keys.filter(pa.array(self.state.promises[name].find(keys) > 0))
         if promised.num_rows:
             self.state.unpurged[name].add(Delta(points=promised, count=promised.num_rows))
+            self.state.generations.forget_merges(promised)
         if self.state.propagation:
             self.state.propagation.changed(keys)
 
