@@ -132,7 +132,8 @@ class Propagation:
         self._shift(name, rows, -1)
 
     def entered_late(self, name: str, rows: pa.Table) -> None:
-        """Rows of an input that were stored after their punctuation came (they had been waiting)."""
+        """Rows of an input that were stored after their punctuation came: they had been waiting, or break it and are
+        kept."""
         self._shift(name, rows, 1)
 
     def _shift(self, name: str, rows: pa.Table, sign: int) -> None:

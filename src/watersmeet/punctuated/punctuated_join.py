@@ -154,9 +154,11 @@ class PunctuatedJoin(BinaryJoin):
         if table.num_rows:
             oldest = min(state.pool.oldest[name], batch.number) if late else batch.number
             state.stored[name].add(table.combine_chunks(), batch.number, oldest=oldest)
-            if state.propagation and late:
-                promised = state.promises[name].find(table) > 0
-                state.propagation.entered_late(name, table.filter(pa.array(promised)))
+            if state.propagation:
+                entered = state.promises[name].find_voided(table)
+                if late:
+                    entered |= state.promises[name].find(table) > 0
+                state.propagation.entered_late(name, table.filter(pa.array(entered)))
 
     def _purge_if_due(self, batch: Batch) -> Iterator[pa.Table]:
         pressure = self.spilling.over_budget

@@ -193,3 +193,35 @@ def test_the_end_says_everything() -> None:
     tables = list(advance(join, Batch(0, ended=frozenset({"left", "right"}))))
     said = [row["said"] for table in tables for row in table.to_pylist()]
     assert [(one["k0"]["low"], one["k0"]["high"]) for one in said] == [(None, None)]
+
+
+def keyed(rows: dict[str, list[int]], **said: list[Pattern]) -> Arrival:
+    """Rows of some keys, and punctuations."""
+    tables = {name: punctuation_table(KEYS, [[p] for p in patterns]) for name, patterns in said.items()}
+    return Arrival({name: [(key, key, "x") for key in keys] for name, keys in rows.items()}, punctuations=tables)
+
+
+def test_a_row_kept_against_a_promise_counts_in_its_range_until_it_leaves() -> None:
+    script = [
+        keyed({"left": [3]}, left=[Pattern.between(1, 10)]),
+        keyed({"left": [4]}),  # breaks the promise
+        keyed({"left": [100]}, right=[Pattern.value(4)]),  # so that it leaves; 3 is still there
+        keyed({"right": [3]}),
+        keyed({}, right=[Pattern.value(3)]),
+    ]
+    said = [patterns for _, patterns in run(plan(on_violation="keep"), script, reload=True)]
+    assert said == [[], [], [Pattern.value(4)], [], [Pattern.between(1, 10)]]
+
+
+def test_a_promise_of_everything_does_not_cover_keys_that_were_taken_back() -> None:
+    script = [
+        keyed({"right": [70]}, right=[Pattern.anything()]),
+        keyed({"right": [5]}),  # breaks the promise
+        keyed({"left": [5]}),
+        keyed({}, left=[Pattern.between(1, 10)]),  # a stored row of the range may still match
+        keyed({"right": [5]}),
+        Arrival(ended=frozenset(["right"])),
+    ]
+    outcome = run(plan(on_violation="keep"), script, reload=True)
+    assert [len(results) for results, _ in outcome] == [0, 0, 1, 0, 1, 0]
+    assert [patterns for _, patterns in outcome] == [[], [], [], [], [], [Pattern.between(1, 10)]]

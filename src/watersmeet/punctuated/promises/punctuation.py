@@ -131,9 +131,13 @@ class PunctuatedRange:
         for partition, held_there in self.former.items():
             mine = np.flatnonzero(partition.owns(hashes_of(table)))
             found[mine] |= held_there.find(take(table, mine))
-        if self.voided.pieces and found.any():
-            found[self.voided.find(table) > 0] = 0
+        if found.any():
+            found[self.find_voided(table)] = 0
         return found
+
+    def find_voided(self, table: pa.Table) -> Mask:
+        """Of which rows, sorted by hash, the promises of the key were taken back."""
+        return self.voided.find(table) > 0
 
     def explain(self, row: pa.Table) -> str:
         """The promise that covers a row (a table of one), in words."""
@@ -154,11 +158,11 @@ class PunctuatedRange:
     def covers(self, shaped: Shaped) -> Mask:
         """Which patterns of one shape are surely promised already (a pattern that only several promises together
         cover may be missed)."""
-        if self.everything:
-            return np.ones(shaped.table.num_rows, np.bool_)
-        covered = np.zeros(shaped.table.num_rows, np.bool_)
+        covered = np.full(shaped.table.num_rows, bool(self.everything))
+        if self.voided.pieces:
+            return np.zeros_like(covered)
         for column in (*shaped.values, *shaped.ranges):
-            if column in self.intervals and not self.voided.pieces:
+            if column in self.intervals:
                 held = self.intervals[column]
                 covered |= held.covers(*shaped.bounds(column, held.ordering))
         return covered
