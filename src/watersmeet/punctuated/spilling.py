@@ -225,4 +225,5 @@ class Spilling:
             )
         self.state.metrics.count(f"violations.{name}.one_to_many", count)
         self.state.accounts.leave(name, "violation", count)
+        self._left(name, after.filter(pa.array(wrong)))
         return after.filter(pa.array(~wrong))

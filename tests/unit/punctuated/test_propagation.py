@@ -225,3 +225,26 @@ def test_a_promise_of_everything_does_not_cover_keys_that_were_taken_back() -> N
     outcome = run(plan(on_violation="keep"), script, reload=True)
     assert [len(results) for results, _ in outcome] == [0, 0, 1, 0, 1, 0]
     assert [patterns for _, patterns in outcome] == [[], [], [], [], [], [Pattern.between(1, 10)]]
+
+
+def test_a_copy_that_is_dropped_at_a_merge_counts_in_its_range_no_more() -> None:
+    """A copy was kept against a promise; then the join is restarted and drops what breaks one."""
+    one = {"constraints": [{"kind": "one_to_many", "one": "left"}], "buckets": 1}
+    low = Pattern.between(1, 10)
+    keeps, drops = plan(one, memory=1000, on_violation="keep"), plan(one, memory=1000, on_violation="drop")
+    script = [
+        keyed({"left": [3]}, left=[low]),
+        keyed({"left": list(range(100, 160))}),  # all of it is flushed
+        keyed({"left": [3]}),  # the first row of the key is on disk: this one is not known to be a copy
+        Arrival(),
+        keyed({}, right=[Pattern.value(3)]),
+    ]
+    space, said = MemorySpace(), []
+    join = build(keeps, space)
+    for number, arrival in enumerate(script):
+        if number == 3:
+            before, join = join, build(drops, space)
+            resume(join, saved(before))
+        rows = [row for table in advance(join, batch_of(drops, number, arrival)) for row in table.to_pylist()]
+        said.append([Pattern(**row["said"]["k0"]) for row in rows if row["said"]])
+    assert said == [[], [], [], [], [Pattern.value(3), low]]
