@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
 
+from watersmeet.columns.partitions import Partition
 from watersmeet.engine.registry import build
 from watersmeet.engine.runtime import run_batch
-from watersmeet.join.operator import Batch, advance, resume, saved
+from watersmeet.join.operator import Batch, Operator, Origin, advance, resume, saved, take_over
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.punctuated.promises.partial import PartialPromises
 from watersmeet.punctuated.promises.patterns import ENDS, Pattern, punctuation_table
@@ -248,3 +249,52 @@ def test_a_copy_that_is_dropped_at_a_merge_counts_in_its_range_no_more() -> None
         rows = [row for table in advance(join, batch_of(drops, number, arrival)) for row in table.to_pylist()]
         said.append([Pattern(**row["said"]["k0"]) for row in rows if row["said"]])
     assert said == [[], [], [], [], [Pattern.value(3), low]]
+
+
+PAIRS = (pa.int64(), pa.int64())
+
+
+def pairs_plan(partitions: int = 1) -> JoinPlan:
+    """A join on two columns that propagates."""
+    made = make_plan("punctuated", options={"propagate": "said"}, keys=PAIRS)
+    kind = punctuation_type(["k0", "k1"], PAIRS)
+    output = (*made.output, OutputColumn(pa.field("said", kind), "left", COLUMN))
+    return replace(made, output=output, partitions=partitions)
+
+
+def ends_of(join: Operator, number: int, **said: list[list[Pattern]]) -> list[int]:
+    """The ends of the second column's ranges that are propagated when punctuations are received."""
+    arrival = Arrival(punctuations={name: punctuation_table(PAIRS, rows) for name, rows in said.items()})
+    tables = list(advance(join, batch_of(join.plan, number, arrival)))
+    return [row["said"]["k1"]["high"] for table in tables for row in table.to_pylist()]
+
+
+SEVEN, UP_TO_FIVE = Pattern.value(7), Pattern.between(None, 5)
+
+
+def test_a_pattern_on_two_columns_is_propagated_once() -> None:
+    space = MemorySpace()
+    join = build(pairs_plan(), space)
+    script: list[tuple[str, list[Pattern], list[int]]] = [
+        ("left", [UP_TO_FIVE, UP_TO_FIVE], [5]),
+        ("left", [UP_TO_FIVE], []),
+        ("right", [UP_TO_FIVE], []),
+        ("left", [Pattern.between(1, 4)], []),
+        ("left", [Pattern.between(None, 6)], [6]),
+    ]
+    for number, (name, ranges, propagated) in enumerate(script):
+        assert ends_of(join, number, **{name: [[SEVEN, one] for one in ranges]}) == propagated
+        before, join = join, build(pairs_plan(), space)
+        resume(join, saved(before))
+
+
+def test_a_pattern_that_former_partitions_propagated_is_not_propagated_again() -> None:
+    origins = []
+    for number in range(2):
+        join = build(pairs_plan(2), MemorySpace())
+        assert ends_of(join, 0, left=[[SEVEN, UP_TO_FIVE]]) == [5]
+        origins.append(Origin(Partition(number, 2, 0), join))
+    heir = build(replace(pairs_plan(1), former=(2,)), MemorySpace())
+    take_over(heir, Partition(0, 1, 1), origins, 0)
+    assert ends_of(heir, 1, right=[[SEVEN, UP_TO_FIVE]]) == []
+    assert ends_of(heir, 2, left=[[SEVEN, Pattern.between(None, 6)]]) == [6]
