@@ -500,10 +500,19 @@ def wide_rows() -> str:
             f"{found[name]['runs']['watersmeet']['steady_rows_per_second']:,}",
             times(found[name]["ratio_vs_default"]),
             times(found[name]["ratio_vs_echo"]),
+            *(_times_of_spark(found[name]["runs"], engine) for engine in ("echo_spared", "shuffle")),
         )
         for name, text in names.items()
     ]
-    return table(["rows", "Watersmeet rows/s", "over Spark, default store", "over the echo"], rows)
+    heads = ["rows", "Watersmeet rows/s", "over Spark, default store", "over the echo"]
+    return table([*heads, "echo in our workers over Spark", "shuffle alone over Spark"], rows)
+
+
+def _times_of_spark(runs: dict[str, Any], engine: str) -> str:
+    """How many times as fast as Spark's join an engine is that joins nothing."""
+    if engine not in runs:
+        return "-"
+    return times(runs[engine]["steady_rows_per_second"] / runs["spark_default"]["steady_rows_per_second"])
 
 
 @block
@@ -517,8 +526,8 @@ def hundred_million() -> str:
         last = spark["batch_seconds"][-1]
         rival += f", which took it {last:.1f} s, {times(last / seconds[reached - 1])} as long as ours"
     return prose(
-        f"""{sum(ours["batch_rows"]):,} rows in {len(seconds)} micro-batches. As many keys as rows have come, so that a row
-        finds one stored row on average: {_pace(found)} A fixed number of keys, so that each row finds more and more
+        f"""{sum(ours["batch_rows"]):,} rows in {len(seconds)} micro-batches. As many keys as rows have come, so that a
+        row finds one stored row on average: {_pace(found)} A fixed number of keys, so that each row finds more and more
         stored ones: {_pace(fixed)} Per row that comes or leaves it took {fixed["growth_per_row"]:.2f} times as long.
         {rival}."""
     )
@@ -528,8 +537,8 @@ def _pace(found: Any) -> str:
     ours = found["runs"]["watersmeet"]
     early, late = (statistics.median(some) for some in (ours["batch_seconds"][4:15], ours["batch_seconds"][-10:]))
     return (
-        f"{ours['rows_per_second']:,} rows/s; a micro-batch took {early:.2f} s (median of the 5th to 15th) and {late:.2f} s "
-        f"at the end (of the last ten), {found['growth']:.2f} times as long, the slowest of all "
+        f"{ours['rows_per_second']:,} rows/s; a micro-batch took {early:.2f} s (median of the 5th to 15th) and "
+        f"{late:.2f} s at the end (of the last ten), {found['growth']:.2f} times as long, the slowest of all "
         f"{found['worst_over_median']:.2f} times the median."
     )
 

@@ -8,8 +8,10 @@ Three pairs of streams, 10 micro-batches each, as many rows per key as in `strea
 - text keys: keys of 36 characters (the form of a UUID) and one number;
 - nested: a struct, an array of whole numbers and a map beside the key, about 200 bytes.
 
-Answers are checked against Spark's batch join, by numbers and by the lengths of the texts. Watersmeet and the echo take
-turns; Spark's join is warmed up by a run that is cut off after 20 seconds.
+Answers are checked against Spark's batch join, by numbers and by the lengths of the texts. Watersmeet, two echoes (in
+workers as Spark has them, and in workers that are spared what ours are) and the shuffle alone take turns; Spark's join
+is warmed up by a run that is cut off after 20 seconds. The shuffle alone is what any join costs that is not done where
+the rows are read, and an echo gives back half of what a join of rows with one match each gives.
 """
 
 from __future__ import annotations
@@ -105,11 +107,19 @@ def run_case(spark: h.SparkSession, name: str, rows: int, turns: int, engines: l
 
         rename = {column: f"l{column[1:]}" for column in right.columns if column != "k"}
         both = left.unionByName(right.withColumnsRenamed(rename)).repartition(2, "k")
+        size_of_key = F.length(F.col("k").cast("string"))
         environment = spark.sparkContext.environment
         environment["ECHO"] = "1"  # an environment of its own: workers that Watersmeet has not touched
-        echoed = both.mapInArrow(echo(), both.schema).withColumn("size", F.length(F.col("k").cast("string")))
+        echoed = both.mapInArrow(echo(), both.schema).withColumn("size", size_of_key)
         del environment["ECHO"]
-        quick = {"watersmeet": ours, "echo": lambda turn: measure(f"echo-{turn}", echoed, checked=False)}
+        spared = both.mapInArrow(echo(spared=True), both.schema).withColumn("size", size_of_key)
+        shuffled = both.withColumn("size", size_of_key)
+        quick = {
+            "watersmeet": ours,
+            "echo": lambda turn: measure(f"echo-{turn}", echoed, checked=False),
+            "echo_spared": lambda turn: measure(f"echo-spared-{turn}", spared, checked=False),
+            "shuffle": lambda turn: measure(f"shuffle-{turn}", shuffled, checked=False),
+        }
         runs = h.in_turns({engine: quick[engine] for engine in quick if engine in engines}, 1, turns)
         stores = [engine for engine in h.SPARK_STORES if engine in engines]
         theirs = left.join(right, "k").withColumns(sums)
@@ -123,7 +133,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=FULL, help="rows per input")
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--engines", nargs="*", default=["watersmeet", "echo", "spark_default"])
+    parser.add_argument(
+        "--engines", nargs="*", default=["watersmeet", "echo", "echo_spared", "shuffle", "spark_default"]
+    )
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     spark = wm.local_session("wide_rows", cores=2, partitions=2, config={"spark.driver.memory": "8g"})

@@ -16,7 +16,7 @@
         BusyError              another run of the same pipeline is under way
       BrokenPromiseError       a source sent what it had promised not to send
         EndedInputError        rows came on an input that was declared ended
-      OverloadError            a stream is faster than the join's memory allows
+      OverloadError            rows are more than the join's memory allows, or than Arrow can hold in one column
       PunctuationError         a punctuation says nothing that could be promised of the key
       FanOutError              a batch would give more results than the join may build
       ConditionError           a condition has no result for some pair of rows
@@ -188,7 +188,8 @@ class ConditionError(WatersmeetError):
 
 
 class OverloadError(WatersmeetError):
-    """Rows come faster than the join's memory allows, and its options say to raise."""
+    """Rows come faster than the join's memory allows, and its options say to raise; or more at once than one column can
+    hold."""
 
 
 class WorkerSetupError(WatersmeetError):

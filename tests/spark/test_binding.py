@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
 from watersmeet.errors import OptionError, StateDirError
@@ -139,6 +140,28 @@ def test_restarts_repeated_batches_and_ends(streams: Streams) -> None:
         in root_of(error)
     )
     assert "Call end_input only when the source is complete; this batch is not committed." in root_of(error)
+
+
+@pytest.mark.parametrize("name", ["orders[eu]{1}", r"a*b?c\d, {e,f} [!g] 50%"])
+@pytest.mark.every_session
+def test_the_end_of_an_input_in_a_folder_whose_name_looks_like_a_pattern(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark takes the paths that it reads for patterns."""
+    left, right = Feed(spark, tmp_path / "l", "k long, a long"), Feed(spark, tmp_path / "r", "k long, b long")
+    left.send({"k": 1, "a": 1}, {"k": 2, "a": 2})
+    right.send({"k": 1, "b": 1})
+
+    def joined() -> DataFrame:
+        return wm.progressive_join(left.stream, right.stream, "k", "left", state_dir=tmp_path / name, partitions=1)
+
+    run(joined(), tmp_path)
+    result = spark.read.schema(joined().schema).parquet(str(tmp_path / "out"))
+    assert rows(result) == {(1, 1, 1): 1}
+    wm.end_input(tmp_path / name, "right")
+    run(joined(), tmp_path)
+    result = spark.read.schema(joined().schema).parquet(str(tmp_path / "out"))
+    assert rows(result) == {(1, 1, 1): 1, (2, 2, None): 1}
 
 
 def check_what_is_shown(streams: Streams, batches: int, results: int) -> None:

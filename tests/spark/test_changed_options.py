@@ -204,6 +204,54 @@ def test_a_budget_with_buckets_may_be_taken_away(spark: SparkSession, tmp_path: 
     assert not wm.read_state(spark, streams.state).count()
 
 
+def test_columns_of_no_output_may_not_become_others(spark: SparkSession, tmp_path: Path) -> None:
+    """A semi join stores of the right input what it is matched by."""
+    left = Feed(spark, tmp_path / "left", "k long, at timestamp")
+    right = Feed(spark, tmp_path / "right", "k long, j long, b long, c long, t1 timestamp, t2 timestamp")
+    left.send({"k": 1, "at": "2026-01-01T00:00:00"})
+    times = {"t1": "2026-01-01T00:00:00", "t2": "2026-01-02T00:00:00"}
+    right.send({"k": 1, "j": 2, "b": 3, "c": 4, **times})
+
+    def joined(key: str = "k", time: str = "t1", columns: str = "*", **options: Any) -> DataFrame:
+        given = {"window": "1 h", "where": "right.b < right.c", "state_dir": tmp_path / "state", **options}
+        other = right.stream.selectExpr(columns) if columns == "*" else right.stream.select(*columns.split())
+        return wm.window_join(left.stream, other, [("k", key)], "left_semi", time=("at", time), **given)
+
+    run(joined(), tmp_path)
+    for wrong, found in (
+        ({"key": "j"}, "right.k was stored where right.j is now"),
+        ({"time": "t2"}, "right.t1 was stored where right.t2 is now"),
+        ({"columns": "k j c b t1 t2"}, "right.b was stored where right.c is now; right.c was stored where right.b"),
+    ):
+        with pytest.raises(
+            StateMismatchError, match=r"^window_join, state directory .*expected state of this join"
+        ) as e:
+            joined(**wrong)
+        assert found in str(e.value)
+    joined(key="K")  # as Spark compares names
+    joined(memory="1 MB", partitions=3)  # what may change
+    joined(columns="t2 j k b c t1")  # what is stored is the same, in the same order
+    left.send({"k": 1, "at": "2026-01-01T00:30:00"})
+    run(joined(), tmp_path)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 2
+
+
+def test_nulls_of_a_key_may_not_become_those_of_another(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = Feed(spark, tmp_path / "left", "k long, j long"), Feed(spark, tmp_path / "right", "k long, j long")
+    left.send({"k": None, "j": 1}, {"k": 1, "j": 1})
+    right.send({"k": None, "j": 1})
+
+    def joined(safe: list[str], **options: Any) -> DataFrame:
+        given = {"nulls_match": safe, "state_dir": tmp_path / "state", **options}
+        return wm.progressive_join(left.stream, right.stream, ["k", "j"], **given)
+
+    run(joined(["k"]), tmp_path)
+    for options in ({}, {"memory": "1 MB"}):  # that is another operator
+        with pytest.raises(StateMismatchError, match=r"nulls_match was \['k'\], is \['j'\]\. Build the join as it was"):
+            joined(["j"], **options)
+    joined(["k"], memory="1 MB")
+
+
 def test_without_ticks_no_batch_runs_without_data(spark: SparkSession, tmp_path: Path) -> None:
     streams = Streams(spark, tmp_path)
     streams.send()

@@ -98,6 +98,22 @@ def test_errors_of_columns_and_keys(source: Callable[..., DataFrame], spark: Spa
     assert message(ColumnError, joined(left, right, [("order_id", "order_id")])).startswith(
         "progressive_join: expected different names for all columns of the output, found left.order_id, right.order_id."
     )
+    wide = source("id as a", "id as b", "id as `c d`").toDF("a", "b", "c d")
+    for on, sentence in (
+        ([("order_id", "a"), ("order_id", "b")], "left.order_id in two: ('order_id', 'a') and ('order_id', 'b')"),
+        ([("order_id", "a"), ("amount", "a")], "right.a in two: ('order_id', 'a') and ('amount', 'a')"),
+    ):
+        one, other = on[1]
+        assert message(ColumnError, joined(left, wide, on)) == (
+            f"progressive_join: expected each column in one pair of on, found {sentence}. Join on one of them, and add "
+            f"where='left.{one} = right.{other}'."
+        )
+    safe = joined(left, wide, [("order_id", "a"), ("order_id", "c d")], nulls_match=True)
+    assert message(ColumnError, safe).endswith("add where='left.order_id <=> right.`c d`'.")
+    assert message(ColumnError, joined(left, right, ["order_id", "Order_ID"])) == (
+        "progressive_join: expected each key once, found ('order_id', 'order_id') twice in on. Leave one out."
+    )
+    joined(left, wide, [("order_id", "a"), ("amount", "a")], how="left_semi")()  # no column is there twice
     for wrong in ([], [("a",)], [1]):
         assert message(OptionError, joined(left, right, wrong)) == (
             "progressive_join: expected on = a column name, a list of names, or pairs (left name, right name), found "

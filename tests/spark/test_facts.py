@@ -13,6 +13,7 @@ from tests.spark.feed import Feed, rows, run
 
 import watersmeet as wm
 from watersmeet.errors import PlanError
+from watersmeet.spark.event_time import DELAY
 
 START = datetime(2026, 1, 1)
 LEFT, RIGHT = "k string, a long, at timestamp", "k string, b long, seen timestamp, last boolean"
@@ -79,6 +80,49 @@ def test_the_answer_is_that_of_the_windows_alone(spark: SparkSession, tmp_path: 
         wm.end_input(tmp_path / "state", name)
     run(streams.joined(how, lateness="10 days"), tmp_path)
     assert rows(streams.result(joined.schema)) == rows(streams.wanted(how))
+
+
+def test_promises_in_a_stream_of_their_own_have_no_time(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither as many columns as the input has, nor its time in the same place."""
+    streams = Streams(spark, tmp_path)
+    over = Feed(spark, tmp_path / "over", "noted timestamp, k string")
+    streams.orders((1, 0), (2, 0), (3, 0))
+    streams.payments((1, 10), (2, 90), (3, 20))
+    over.send({"noted": START, "k": key(1)}, {"noted": START, "k": key(2)})
+    ends = over.stream.withWatermark("noted", "1 minute")
+
+    def joined(how: str = "inner") -> DataFrame:
+        return streams.joined(how, punctuations={"right": ends})
+
+    plain = joined()
+    watermarked = [field.name for field in plain.schema if DELAY in (field.metadata or {})]
+    assert watermarked == ["at", "seen"]
+    run(plain, tmp_path)
+    wanted = streams.wanted("inner").withColumn("last", F.lit(False))
+    assert rows(streams.result(plain.schema)) == rows(wanted)
+    left = wm.read_rows(spark, tmp_path / "state", "left").select("a")
+    assert {row.a for row in left.collect()} == {3}  # no payment of the others will come
+
+
+def test_promises_in_a_stream_of_their_own_of_a_join_that_is_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    streams = Streams(spark, tmp_path)
+    over = Feed(spark, tmp_path / "over", "k string")
+    streams.orders((1, 0), (2, 0), (3, 0))
+    streams.payments((1, 10), (2, 90), (3, 20))
+    over.send({"k": key(1)}, {"k": key(2)})
+    joined = wm.join(
+        streams.left.stream,
+        streams.right.stream,
+        "k",
+        within="1 hour",
+        time=("at", "seen"),
+        ends={"right": over.stream},
+        state_dir=tmp_path / "state",
+        partitions=2,
+    )
+    run(joined, tmp_path)
+    wanted = streams.wanted("inner").withColumn("last", F.lit(False))
+    assert rows(streams.result(joined.schema)) == rows(wanted)
 
 
 def test_a_promise_lets_an_unmatched_row_go_before_its_window_has_passed(spark: SparkSession, tmp_path: Path) -> None:

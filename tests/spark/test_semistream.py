@@ -256,6 +256,60 @@ def test_a_bare_dataframe_is_prepared_into_the_state_directory(spark: SparkSessi
     assert counted(spark.read.parquet(str(tmp_path / "out"))) == counted(expected)
 
 
+TAGS = "array<struct<a:int{0}>{0}>"
+
+
+def tagged(spark: SparkSession, nulls: bool, comment: str = "") -> DataFrame:
+    """Ten keys with nested tags, which have nulls, or which Spark knows to have none."""
+    tag = F.col("id").cast("int")
+    inner = F.struct((F.when(tag != 3, tag) if nulls else tag).alias("a", metadata={"comment": comment}))
+    tags = F.array(inner, F.when(tag != 5, inner)) if nulls else F.array(inner)
+    return spark.range(10).select(F.col("id").alias("part_id"), tags.alias("tags"))
+
+
+def test_a_refresh_may_have_nulls_within_a_column_that_had_none(spark: SparkSession, tmp_path: Path) -> None:
+    """What is computed is known not to be null; what is read from a file is not."""
+    path = tmp_path / "master"
+    wm.prepare_master(tagged(spark, nulls=False), "part_id", path, partitions=2)
+    assert MasterTable(str(path)).description.fields[1]["type"]["containsNull"] is True
+    write_stream(tmp_path / "in", 1, 300)
+    for number, frame in enumerate((tagged(spark, nulls=True), tagged(spark, nulls=False, comment="new")), start=2):
+        assert wm.refresh_master(frame, path) == number
+        joined = wm.semi_stream_join(
+            stream_of(spark, tmp_path / "in"), path, "part_id",
+            state_dir=tmp_path / f"{number}" / "state", max_delay=1, idle="sleep",
+        )  # fmt: skip
+        assert joined.schema["tags"].dataType.simpleString() == TAGS.format("")
+        run(joined, tmp_path / f"{number}")
+        expected = spark.read.parquet(f"{tmp_path}/in").join(frame, "part_id").select("part_id", "sale", "tags")
+        found = spark.read.schema(joined.schema).parquet(str(tmp_path / f"{number}" / "out"))
+        assert counted(found.withColumn("tags", F.to_json("tags"))) == counted(
+            expected.withColumn("tags", F.to_json("tags"))
+        )
+
+
+def test_a_table_that_has_no_room_for_nulls_says_where(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "master"
+    with monkeypatch.context() as before:
+        before.setattr("watersmeet.spark.master.loosened", lambda kind: kind)  # tables were as strict as that
+        wm.prepare_master(tagged(spark, nulls=False, comment="old"), "part_id", path, partitions=2)
+    assert wm.refresh_master(tagged(spark, nulls=False), path) == 2
+    write_stream(tmp_path / "in", 1, 300)
+    joined = wm.semi_stream_join(
+        stream_of(spark, tmp_path / "in"), path, "part_id", state_dir=tmp_path / "state", max_delay=1, idle="sleep"
+    )
+    run(joined, tmp_path)
+    expected = spark.read.parquet(f"{tmp_path}/in").join(tagged(spark, nulls=False), "part_id")
+    assert spark.read.parquet(str(tmp_path / "out")).count() == expected.count() > 0
+    with pytest.raises(ColumnError) as refused:
+        wm.refresh_master(tagged(spark, nulls=True), path)
+    assert "no nulls where the table has none: " + TAGS.format(" not null") in str(refused.value)
+    assert "found " + TAGS.format("") in str(refused.value)
+    assert MasterTable(str(path)).newest == 2
+
+
 def test_waiting_rows_finish_while_the_stream_is_silent(spark: SparkSession, tmp_path: Path) -> None:
     wm.prepare_master(parts(spark), "part_id", tmp_path / "master", partitions=2, chunk_rows=50)
     write_stream(tmp_path / "in", 1, 300)

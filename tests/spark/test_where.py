@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from tests.spark.feed import Feed, diagonal, rows, run
 from tests.spark.test_join_types import FAMILIES, KEYS, TYPES, Streams
 
@@ -306,6 +307,34 @@ def test_days_of_a_zone(spark: SparkSession) -> None:
             assert pairs.here(text) == pairs.spark([text])[0]
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+@pytest.mark.classic("it sets the time zone of Spark's machine")
+def test_a_zone_that_is_not_set_is_that_of_the_machine(spark: SparkSession) -> None:
+    zone, java = spark.conf.get("spark.sql.session.timeZone"), spark._jvm.java.util.TimeZone
+    machine, pairs = java.getDefault(), Evaluated(spark, 5, hostile=False)
+    spark.conf.unset("spark.sql.session.timeZone")
+    java.setDefault(java.getTimeZone("Europe/Berlin"))
+    try:
+        with pytest.raises(OptionError, match="days have different lengths in the session's time zone, Europe/Berlin"):
+            pairs.here("left.ts < right.ts + interval 1 day")
+    finally:
+        java.setDefault(machine)
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+@pytest.mark.parametrize(
+    "text", ["left.v = 'a'", "left.v and left.a = 'a'", "left.v is null", "coalesce(left.v, left.a) = 'a'"]
+)
+@pytest.mark.every_session
+def test_a_column_without_a_type_is_refused(spark: SparkSession, text: str) -> None:
+    """Of type void, as `F.lit(None)` is."""
+    sides = {
+        name: Source(name, spark.sql("SELECT 1L AS k, 'a' AS a, NULL AS v"), [0], [1, 2]) for name in ("left", "right")
+    }
+    where = Where("test", text, sides)
+    with pytest.raises(OptionError, match=r"it is of type void\. Cast the column before the join\."):
+        where.plan(list(sides.values()), [T.LongType()])
 
 
 def test_keys_of_two_widths_and_keys_that_are_null(spark: SparkSession, tmp_path: Path) -> None:

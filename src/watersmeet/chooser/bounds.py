@@ -87,9 +87,14 @@ def _window(story: Story, side: Side, rate: float | None) -> Bound:
 
 
 def _multiway(story: Story, side: Side, rate: float | None) -> Bound:
-    window = story.options.get("window")
+    window, optional = story.options.get("window"), story.options.get("optional") or ()
     if window is not None:
-        return _for_a_while(story, side, rate, int(window), story.options["lateness"], "until all other times are")
+        length, until = int(window), "until all other times are"
+        if side.name in optional:  # what lacks its rows is told apart by them, for up to a window longer
+            labels = [one.label for one in story.inputs if one.name in optional]
+            until += f" {past(length, 0)}, and {'that' if len(labels) == 1 else 'those'} of {listed(labels)}"
+            length *= 2
+        return _for_a_while(story, side, rate, length, story.options["lateness"], until)
     warning = (
         f"nothing bounds the rows held of {side.label}: give within (and time), or end the other inputs (end_input)"
     )

@@ -196,6 +196,7 @@ def _costs(story: Story, directory: StateDir | None) -> Iterator[str]:
                 stream_row_bytes=story.inputs[0].row_bytes,
                 memory=story.options["memory"],
                 policy=story.options["policy"],
+                chunk_rows=int(story.table["chunk_rows"]),
             )
         ).splitlines()
     elif story.operator == "window" and directory is not None:

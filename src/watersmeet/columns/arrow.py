@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.saturating import Times, scaled
+from watersmeet.errors import OverloadError
 
 HASH = "_hash"
 
@@ -64,10 +65,16 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
         return column.chunk(0)
     if column.num_chunks == 0:
         return pa.array([], column.type)
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):  # more than 2 GiB of one column
-        raise pa.ArrowCapacityError("one column of one batch holds more than 2 GiB")
-    return combined
+    try:
+        return column.combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise OverloadError(
+            "the rows of one partition",
+            expected="less than 2 GiB in one column of the rows that are handled at once",
+            found=f"more in a column of type {column.type}",
+            hint="Make micro-batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or give the join more "
+            "partitions.",
+        ) from error
 
 
 def python_value(scalar: pa.Scalar) -> Any:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import Hashes, Indices, gather, hashes_of, key_names, numpy_of, one_chunk
+from watersmeet.columns.pieces import pieces
 
 # Matches are produced in blocks of this many pairs, so that a skewed key cannot fill the memory at once.
 BLOCK_ROWS = 1 << 18
@@ -127,7 +128,9 @@ def equal_keys(left: pa.Table, i: Indices, right: pa.Table, j: Indices) -> npt.N
     """Which of the pairs (i, j) have equal keys, as Spark's join compares: NaN equals NaN, -0.0 equals 0.0."""
     same = np.ones(len(i), dtype=np.bool_)
     for name in key_names(left.schema):
-        same &= _equal(left.column(name), i, right.column(name), j)
+        one, other = left.column(name), right.column(name)
+        for some in pieces([(one, i), (other, j)], len(i)):
+            same[some] &= _equal(one, i[some], other, j[some])
     return same
 
 

@@ -32,6 +32,7 @@ from watersmeet.plan.hot_table import home_of
 from watersmeet.state.description import Description, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
+from watersmeet.state.identity import divisions, read_join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.operator_state import OperatorState
 from watersmeet.state.parts import Part
@@ -134,10 +135,19 @@ def _value(value: Any, kind: pa.DataType) -> pa.Array:
 
 def present(directory: StateDir) -> Description:
     """The description of the join as its state is now: in the newest division that is complete."""
-    description = recorded_inputs(directory)
     manifests = newest_manifests(directory)
-    plan, division = description.plan, manifests[0].division if manifests else 0
-    return replace(description, plan=plan.divided(min(division, plan.division)))
+    return in_division(directory, manifests[0].division if manifests else 0)
+
+
+def in_division(directory: StateDir, number: int) -> Description:
+    """The description of the join as its state is in a division. The record of the join has the numbers of partitions:
+    that of the inputs may be older."""
+    description = recorded_inputs(directory)
+    plan, record = description.plan, read_join(directory)
+    if record is not None:
+        *former, partitions = divisions(record)
+        plan = replace(plan, partitions=partitions, former=tuple(former))
+    return replace(description, plan=plan.divided(min(number, plan.division)))
 
 
 def complete_version(directory: StateDir, plan: JoinPlan) -> int | None:

@@ -35,7 +35,7 @@ def bring_up(
             for number in heir.origins(division.partitions):
                 PartitionStore(store.directory, number, division.division).check_queries(query)
     try:
-        before = store.load(batch, query, run_id, join)
+        before = store.load(batch, query, run_id, join, plan.partitions)
     except MissingVersionError as missing:
         if not plan.former:
             raise

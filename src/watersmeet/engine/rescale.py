@@ -1,8 +1,9 @@
 """Dividing the state of a stopped join into another number of partitions, ahead of its next batch.
 
 The next batch would do the same (see `inheritance`): here it is done offline, so that it can be looked at, and so that
-the batch finds versions of its own. The record of the join is written last. Until then the state is the old one, and
-what was written is swept away; from then on it is the new one.
+the batch finds versions of its own. The record of the join names the division that is complete before anything is
+written, and the new one last. Until then the state is the old one, and what was written is swept away; from then on it
+is the new one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.plan.options import check_partitions
 from watersmeet.state.description import record_inputs
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import check_divisible, clear_division, record_join
+from watersmeet.state.identity import check_divisible, clear_divisions, record_join
 from watersmeet.state.manifest import Manifest
 from watersmeet.state.store import PartitionStore
 
@@ -45,7 +46,10 @@ def rescale(directory: StateDir, partitions: int) -> Rescaled:
     check_divisible(who, directory, former)
     version = complete_version(directory, former)
     plan = replace(former, partitions=partitions, former=(*former.former, former.partitions))
-    clear_division(directory, plan.division)
+    # The record may name a division that no batch has completed, of which the number is now taken: were it still named
+    # when this dies, these shares would pass for its own.
+    record_join(directory, former)
+    clear_divisions(directory, plan.division)
     rows = 0
     if version is not None:
         query = PartitionStore(directory, 0, former.division).manifest(version).query
@@ -62,6 +66,8 @@ def _establish(directory: StateDir, plan: JoinPlan, partition: int, version: int
     space = store.space(version, ATTEMPT)
     operator = build(plan, space)
     bring_up(operator, store, version + 1, query, "")
-    manifest = Manifest(version, partition, query, run_id="", division=plan.division)
+    manifest = Manifest(
+        version, partition, query, run_id="", division=plan.division, partitions=plan.partitions
+    )  # fmt: skip
     store.establish(manifest, saved(operator), space)
     return sum(held.rows for held in operator.row_stores() if held.input)

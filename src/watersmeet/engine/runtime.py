@@ -83,6 +83,7 @@ def run_batch(
         repeats=before.repeats,
         keys=keys.save(),
         division=plan.division,
+        partitions=plan.partitions,
     )
     now = batch.time or int(time() * 1e6)
     begins = partition == 0 and (before.version < 0 or before.run_id != run_id)

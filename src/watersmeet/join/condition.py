@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import Indices, gather, numpy_of
+from watersmeet.columns.pieces import pieces
 from watersmeet.errors import ConditionError
 
 Tree = list[Any]
@@ -67,7 +68,16 @@ class Condition:
 
     def holds_of(self, taken: Mapping[str, Taken]) -> Mask:
         """The same of combinations of rows of any number of inputs."""
-        pairs = _Pairs(self, taken, len(next(iter(taken.values()))[1]))
+        needed = [(table.column(name), rows) for side, (table, rows) in taken.items() for name in self.columns(side)]
+        cut = pieces(needed, len(next(iter(taken.values()))[1]))
+        found = [
+            self._holds({side: (table, rows[piece]) for side, (table, rows) in taken.items()}, piece.stop - piece.start)
+            for piece in cut
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _holds(self, taken: Mapping[str, Taken], count: int) -> Mask:
+        pairs = _Pairs(self, taken, count)
         try:
             return numpy_of(pc.fill_null(pairs.value(self.tree), False)).astype(np.bool_)
         except pa.ArrowInvalid as error:

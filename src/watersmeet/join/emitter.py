@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import HASH, Hashes, Indices, gather, hashes_of, key_names
 from watersmeet.columns.grouping import repeats
+from watersmeet.columns.pieces import has_offsets, pieces
 from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
 from watersmeet.plan import JoinPlan, OutputColumn
@@ -36,23 +37,41 @@ class Emitter:
     ...         OutputColumn(pa.field("share", pa.float64()), "right", "_p0"),
     ...     ]
     ... )
-    >>> emitter.rows({"left": (left, np.array([1])), "right": (right, np.array([0]))}).to_pylist()
+    >>> next(emitter.rows({"left": (left, np.array([1])), "right": (right, np.array([0]))})).to_pylist()
     [{'k': 2, 'name': 'b', 'share': 0.5}]
-    >>> emitter.rows({"left": (left, np.array([0]))}).to_pylist()
+    >>> next(emitter.rows({"left": (left, np.array([0]))})).to_pylist()
     [{'k': 1, 'name': 'a', 'share': None}]
-    >>> emitter.rows({"right": (right, np.array([0]))}).to_pylist()
+    >>> next(emitter.rows({"right": (right, np.array([0]))})).to_pylist()
     [{'k': 2, 'name': None, 'share': 0.5}]
     """
 
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
         self.columns = tuple(columns)
         self.schema = pa.schema([column.field for column in columns])
+        self._wide = [index for index, column in enumerate(columns) if has_offsets(column.field.type)]
 
-    def rows(self, taken: Mapping[str, Taken], optional: Collection[str] = ()) -> pa.Table:
-        """Output rows: row i is made of row `numbers[i]` of each input's table.
+    def rows(self, taken: Mapping[str, Taken], optional: Collection[str] = ()) -> Iterator[pa.Table]:
+        """Output rows: row i is made of row `numbers[i]` of each input's table. Mostly they are one table; where values
+        are so wide that an array cannot hold them all, several.
 
         Of an `optional` input a negative number stands for no row.
         """
+        count = len(next(iter(taken.values()))[1])
+        wide = [
+            (table.column(at), taken[name][1])
+            for name, table, at in (self._source(self.columns[index], taken) for index in self._wide)
+            if table is not None and at >= 0
+        ]
+        for piece in pieces(wide, count):
+            yield self._built({name: (table, rows[piece]) for name, (table, rows) in taken.items()}, optional)
+
+    def _source(self, column: OutputColumn, taken: Mapping[str, Taken]) -> tuple[str, pa.Table | None, int]:
+        """The input that feeds an output column, its table if it is given, and the place of the column there or -1."""
+        name = column.input if column.input in taken else column.otherwise
+        table = taken[name][0] if name in taken else None
+        return name, table, -1 if table is None else table.schema.get_field_index(column.column)
+
+    def _built(self, taken: Mapping[str, Taken], optional: Collection[str]) -> pa.Table:
         wanted = {
             name: pa.array(numbers, pa.int64(), mask=numbers < 0 if name in optional else None)
             for name, (_, numbers) in taken.items()
@@ -60,9 +79,7 @@ class Emitter:
         count = len(next(iter(wanted.values())))
         arrays = []
         for column in self.columns:
-            name = column.input if column.input in taken else column.otherwise
-            table = taken[name][0] if name in taken else None
-            at = -1 if table is None else table.schema.get_field_index(column.column)
+            name, table, at = self._source(column, taken)
             if table is None or at < 0:
                 arrays.append(pa.nulls(count, column.field.type))
                 continue
@@ -167,7 +184,7 @@ class BinaryEmitter(Emitter):
         rows = rows if reason == "null_key" else self.own(name, table, rows)
         if len(rows):
             self.metrics.count(f"unmatched.{name}.{reason}", len(rows))
-            yield self.rows({name: (table, rows)})
+            yield from self.rows({name: (table, rows)})
 
     def departed(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
         """Stored rows have left without a future: those that never matched are emitted, if the type wants them."""
@@ -188,4 +205,4 @@ class BinaryEmitter(Emitter):
         """Stored rows have left because they matched for the first time."""
         for one in gone if self.type.semi else ():
             for part, rows in one.pieces():
-                yield self.rows({one.input: (part.table, self.own(one.input, part.table, rows))})
+                yield from self.rows({one.input: (part.table, self.own(one.input, part.table, rows))})

@@ -159,8 +159,11 @@ def spill_victims(
 
 
 def _departs(store: RowStore, preserved: Collection[str], run: Run) -> bool:
-    """Whether unmatched rows of a run are about to be emitted."""
-    return store.input in preserved and store.rule is not None and not store.rule.spares(run)
+    """Whether unmatched rows of a run are about to be emitted: the horizon is inside of the time that its slice spans.
+    What is left of a slice that came back from disk begins behind the horizon."""
+    if store.input not in preserved or not isinstance(store.rule, Horizon) or store.rule.time is None:
+        return False
+    return run.slot * run.width < store.rule.time or not store.rule.spares(run)
 
 
 def spill_soonest(
@@ -174,7 +177,8 @@ def spill_soonest(
     be probed the fewest times. Rows of an input without a horizon wait for one not yet seen, and are not probed at all.
 
     Of `preserved` inputs, runs that the horizon has entered go last: their unmatched rows are about to be emitted, and
-    would have to be read for that.
+    would have to be read for that. If these alone are more than the budget, what is left of them is read and spilled
+    again in every batch that emits some.
     """
 
     def life(name: str, run: Run) -> int:

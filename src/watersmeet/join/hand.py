@@ -45,7 +45,7 @@ class Hand:
         if not len(i):
             return
         if emitter.type.pairs:
-            yield emitter.rows({name: (self.tables[name], i), other: (part.table, j)})
+            yield from emitter.rows({name: (self.tables[name], i), other: (part.table, j)})
         if name in self.matched:
             self.matched[name][i] = True
         if other in emitter.flagged:
@@ -55,7 +55,7 @@ class Hand:
         elif other == emitter.once:
             fresh = emitter.own(other, part.table, part.store.mark(part, MATCHED, j))
             if emitter.type.semi and len(fresh):
-                yield emitter.rows({other: (part.table, fresh)})
+                yield from emitter.rows({other: (part.table, fresh)})
 
     def pairs(self, i: Indices, j: Indices) -> Iterator[pa.Table]:
         """Left and right rows with equal keys match each other, if the condition holds."""
@@ -64,7 +64,7 @@ class Hand:
         if not len(i):
             return
         if emitter.type.pairs:
-            yield emitter.rows({left: (self.tables[left], i), right: (self.tables[right], j)})
+            yield from emitter.rows({left: (self.tables[left], i), right: (self.tables[right], j)})
         for name, rows in zip(emitter.names, (i, j), strict=True):
             if name in self.matched:
                 self.matched[name][rows] = True
@@ -78,7 +78,7 @@ class Hand:
         emitter.accounts.leave(name, "matched", int(np.count_nonzero(self.matched[name])))
         rows = emitter.own(name, self.tables[name], np.flatnonzero(self.matched[name] & ~self._emitted[name]))
         if emitter.type.semi and len(rows):
-            yield emitter.rows({name: (self.tables[name], rows)})
+            yield from emitter.rows({name: (self.tables[name], rows)})
         self._keep(name, ~self.matched[name])
 
     def leave(self, name: str, which: Mask, reason: str) -> Iterator[pa.Table]:

@@ -144,7 +144,7 @@ class MJoin(Operator):
         late = [self.clock.bound(name) for name in self.names]
         buffers = [self._admitted(batch, index, late[index]) for index in range(len(self.names))]
         for name, reason, table in self.prologue.take_aside():
-            yield self.results.alone(name, table, reason)
+            yield from self.results.alone(name, table, reason)
         self.absence.open()
         for index, buffer in enumerate(buffers):
             self.tables[index].open(buffer)

@@ -138,8 +138,9 @@ class Passing:
         allowed: int,
         apart: Sequence[tuple[FormerClock, Horizons]] = (),
     ) -> Iterator[pa.Table]:
-        """What is due in a batch whose rows have all been joined; the horizons were and are now as given. For some keys
-        they may have been others, further behind or not: those of the partitions that they were in."""
+        """What is due in a batch whose rows have all been joined, at most `allowed` results; the horizons were and are
+        now as given. For some keys they may have been others, further behind or not: those of the partitions that they
+        were in."""
         self.before, self.after, self.apart = before, after, apart
         if apart:
             self.before = {index: min(one[index] for _, one in apart) for index in before}
@@ -151,7 +152,7 @@ class Passing:
                 for start in range(0, len(near), BLOCK_ROWS):
                     some = near[start : start + BLOCK_ROWS]
                     for probe in key_layers(rows_of, some, hashes[some]):
-                        for block in self._due(probe, driver, tables, is_new=is_new, allowed=allowed):
+                        for block in self._due(probe, driver, tables, is_new=is_new):
                             allowed -= block.num_rows
                             if allowed < 0:
                                 self.results.refuse(f"{-allowed} more that lack an optional input")
@@ -197,9 +198,7 @@ class Passing:
 
     # -- what they belong to
 
-    def _due(
-        self, probe: Probe, driver: int, tables: Sequence[HashTable], *, is_new: bool, allowed: int
-    ) -> Iterator[pa.Table]:
+    def _due(self, probe: Probe, driver: int, tables: Sequence[HashTable], *, is_new: bool) -> Iterator[pa.Table]:
         """The results that the rows of a probe are the first to find."""
         for index in (*self.absence.required, *self.absence.optional):
             if index != driver and len(probe.alive):
@@ -218,18 +217,23 @@ class Passing:
             )
             for index in range(len(tables))
         }
-        for chosen in self._required(probe, driver, found, allowed):
+        for chosen in self._required(probe, driver, found, is_new=is_new):
             for whole in self._extended(chosen, driver, found, self.absence.optional):
                 yield from self._built(whole.take(whole.lacks & whole.is_new), found)
 
-    def _required(self, probe: Probe, driver: int, found: Mapping[int, Found], allowed: int) -> Iterator[Chosen]:
-        """Combinations of required rows within the window, with the driver's row if it is optional."""
+    def _required(self, probe: Probe, driver: int, found: Mapping[int, Found], *, is_new: bool) -> Iterator[Chosen]:
+        """Combinations of required rows within the window, with the driver's row if it is optional.
+
+        Most of them may have been results before, in this batch too. So those of new rows may be as many as a batch has
+        results, whatever it has had so far; those of stored rows have all been looked at when the last of them came.
+        """
         inputs = sorted({*self.absence.required, driver})
         times = [found[index].times for index in inputs]
         place = inputs.index(driver)
         units = within_window([found[index].matches for index in inputs], times, place, self.window)
-        names = [self.results.names[index] for index in inputs]
-        self.results.check_limit(dict(zip(names, units, strict=True)), allowed)
+        if is_new:
+            names = [self.results.names[index] for index in inputs]
+            self.results.check_limit(dict(zip(names, units, strict=True)), self.results.options.max_results)
         for block in in_window(combinations(units), times, self.window):
             rows = dict(zip(inputs, block, strict=True))
             keep = np.ones(len(block[0]), np.bool_)
@@ -302,7 +306,7 @@ class Passing:
             for start in range(0, len(at), BLOCK_ROWS):
                 some = whole.take(at[start : start + BLOCK_ROWS])
                 taken = {names[index]: (found[index].matches.table, rows) for index, rows in some.rows.items()}
-                yield self.results.built(taken, reason)
+                yield from self.results.built(taken, reason)
 
 
 def _inside(times: Times, spans: Sequence[tuple[float, float]]) -> Mask:

@@ -61,7 +61,7 @@ class Results:
         tables = [match.table for match in matches]
         for block in blocks:
             taken = dict(zip(self.names, zip(tables, block, strict=True), strict=True))
-            yield self.built(self._matching(taken), "ended")
+            yield from self.built(self._matching(taken), "ended")
 
     def _matching(self, taken: Mapping[str, Taken]) -> Mapping[str, Taken]:
         """The combinations for which the condition holds."""
@@ -71,12 +71,12 @@ class Results:
         self.metrics.count("pairs_rejected", len(holds) - int(np.count_nonzero(holds)))
         return {name: (table, rows[holds]) for name, (table, rows) in taken.items()}
 
-    def alone(self, name: str, table: pa.Table, reason: str) -> pa.Table:
+    def alone(self, name: str, table: pa.Table, reason: str) -> Iterator[pa.Table]:
         """Rows of the only required input, which can match nothing."""
         rows = {other: (pa.table({}), np.full(table.num_rows, ABSENT)) for other in self.optional}
         return self.built({name: (table, np.arange(table.num_rows)), **rows}, reason)
 
-    def built(self, taken: Mapping[str, Taken], reason: str) -> pa.Table:
+    def built(self, taken: Mapping[str, Taken], reason: str) -> Iterator[pa.Table]:
         """Output rows; those without a row of an optional input are counted, by what proved that it has none."""
         if self.optional:
             lacking = {name: taken[name][1] < 0 for name in self.optional}
@@ -84,7 +84,7 @@ class Results:
                 self.metrics.count(f"absent.{name}", int(np.count_nonzero(lacks)))
             unmatched = int(np.count_nonzero(np.logical_or.reduce(list(lacking.values()))))
             self.metrics.count(f"unmatched.{self.first}.{reason}", unmatched)
-        return self.emitter.rows(taken, self.optional)
+        yield from self.emitter.rows(taken, self.optional)
 
     def check_limit(self, matches: Mapping[str, Matches], allowed: int) -> None:
         """Fail if there are more combinations of some inputs' rows than `allowed`."""

@@ -1,7 +1,7 @@
 """A YAML file as plain data, with the line of every key and value.
 
-YAML 1.2 rules for plain words: only `true` and `false` are booleans, so that `on:` is a key like any other, and dates
-stay text. A key given twice is an error.
+YAML 1.2 rules for plain words: only `true` and `false` are booleans, so that `on:` is a key like any other, `010` is
+ten (`0o10` is eight), and dates stay text. A key given twice is an error.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Hashable
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from watersmeet.pipeline.problems import Path, PipelineError, Problem
 
 _NULL, _BOOL, _INT, _FLOAT, _MAP, _SEQ = (
     f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "map", "seq")
 )
+_INTEGER = r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
 
 
 class _Loader(yaml.SafeLoader):
@@ -28,10 +30,20 @@ class _Loader(yaml.SafeLoader):
 for _tag, _pattern, _first in (
     (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    (_INT, r"[-+]?[0-9]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (_INT, _INTEGER, list("-+0123456789")),
     (_FLOAT, r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", list("-+.0123456789")),
 ):
     _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), _first)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node)
+    if not re.fullmatch(_INTEGER, text):
+        raise ValueError(f"{text!r} is no integer")
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+_Loader.add_constructor(_INT, _integer)
 
 
 class Document:
@@ -44,16 +56,34 @@ class Document:
         self.file = file
         self.lines: dict[Path, int] = {(): 1}
         self.problems: list[Problem] = []
-        loader = _Loader(text)
+        self._open: set[yaml.Node] = set()  # what encloses the value that is being read
+        self.data: Any = None
+        self._read(text)
+
+    def _read(self, text: str) -> None:
+        loader = None
         try:
+            loader = _Loader(text)
             root = loader.get_single_node()
-            self.data: Any = None if root is None else self._value(loader, root, ())
+            self.data = None if root is None else self._value(loader, root, ())
+        except PipelineError:  # a ValueError, too
+            raise
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            message = f"not valid YAML: {error.problem or error.context}"
-            raise PipelineError([Problem(message, (), mark.line + 1 if mark else 1, file)]) from None
+            raise self._invalid(str(error.problem or error.context), mark.line + 1 if mark else 1) from None
+        except ReaderError as error:
+            raise self._invalid(
+                f"the character U+{error.character:04X} is not allowed", text.count("\n", 0, error.position) + 1
+            ) from None
+        except (ValueError, OverflowError, RecursionError) as error:  # of PyYAML: an escape that is no character, say
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise self._invalid(reason, loader.line + 1 if loader else 1) from None
         finally:
-            loader.dispose()
+            if loader is not None:
+                loader.dispose()
+
+    def _invalid(self, reason: str, line: int) -> PipelineError:
+        return PipelineError([Problem(f"not valid YAML: {reason}", (), line, self.file)])
 
     def line(self, path: Path) -> int:
         """The line of a key, or of the nearest enclosing one."""
@@ -85,16 +115,22 @@ class Document:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.CollectionNode) and node.tag not in (_MAP, _SEQ):
             raise yaml.MarkedYAMLError(problem=f"unknown tag {node.tag}", problem_mark=node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(loader, node, path)
-        if isinstance(node, yaml.SequenceNode):
+        if not isinstance(node, yaml.CollectionNode):
+            return _plain(loader, node)
+        if node in self._open:
+            raise self._invalid("an alias stands inside of what it repeats", self.lines[path])
+        self._open.add(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(loader, node, path)
             return [self._value(loader, item, (*path, index)) for index, item in enumerate(node.value)]
-        return loader.construct_object(node)
+        finally:
+            self._open.remove(node)
 
     def _mapping(self, loader: Any, node: yaml.MappingNode, path: Path) -> dict[Hashable, Any]:
         result: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
-            key = loader.construct_object(key_node)
+            key = _plain(loader, key_node)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
                 self.problems.append(Problem(f"keys must be text, found {key!r}", path, line, self.file))
@@ -107,3 +143,14 @@ class Document:
             self.lines[*path, key] = line
             result[key] = self._value(loader, value_node, (*path, key))
         return result
+
+
+def _plain(loader: Any, node: yaml.Node) -> Any:
+    """A value that is no collection, or a key."""
+    try:
+        return loader.construct_object(node)
+    except (ValueError, LookupError, AttributeError, OverflowError) as error:  # a tag that its text does not fit
+        kind = node.tag.rpartition(":")[2]
+        raise yaml.MarkedYAMLError(
+            problem=f"{node.value!r} is not of the type {kind}", problem_mark=node.start_mark
+        ) from error

@@ -1,28 +1,32 @@
 """What still waits at the sources, as far as it can be known.
 
-Kafka reports its lag itself. For file sources on this machine it is the number of files in the folder less those that
-committed batches have read, by the checkpoint: its log of each source says which files were taken, its log of offsets
-how far each batch went, its log of commits which batches have ended. Other sources have no answer.
+Kafka reports its lag itself. For file sources on this machine it is the number of files in the folder that no committed
+batch has read, by the checkpoint: its log of each source says which files were taken, its log of offsets how far each
+batch went, its log of commits which batches have ended. Files that were read may be gone. Other sources have no answer.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+
+from watersmeet.storage.uri import is_local, local_path
 
 _LOG = re.compile(r"(\d+)(\.compact)?$")
-_BATCH = re.compile(r'"batchId":(\d+)')
 # With one of these options (in lower case) Spark reads other files of a folder than it does without.
 _CHOOSING = frozenset({"pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup", "filenameonly"})
+_GLOB = frozenset("*?[{")
 FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "binaryFile", "xml"})
 
 
 def has_file_lag(format_name: str | None, path: str | None, options: Mapping[str, str], checkpoint: str) -> bool:
     """Whether a source's waiting files can be counted: a whole folder on this machine, as is the checkpoint."""
-    local = path is not None and "://" not in path + checkpoint
+    local = path is not None and is_local(path) and is_local(checkpoint) and not _GLOB & set(path)
     return local and format_name in FILE_FORMATS and not _CHOOSING & {name.lower() for name in options}
 
 
@@ -30,32 +34,50 @@ class FileLag:
     """Files of one source that no committed batch has read. `source` is its number in the checkpoint."""
 
     def __init__(self, folder: str, checkpoint: str, source: int) -> None:
-        self.folder = Path(folder)
-        self.checkpoint = Path(checkpoint)
+        self.folder = Path(os.path.abspath(local_path(folder) or folder))  # with its links, as Spark has it
+        self.checkpoint = Path(local_path(checkpoint) or checkpoint)
         self.source = source
-        self._taken: dict[str, list[int]] = {}
+        # By log, the files that it says were taken and that are still there, with the source's offset. A log names
+        # every file that ever was; it is read once.
+        self._taken: dict[str, dict[str, int]] = {}
 
     def files(self) -> int | None:
         """How many wait; None if Spark's logs do not tell."""
-        there = sum(1 for path in self.folder.rglob("*") if path.is_file() and _is_read(path.relative_to(self.folder)))
         try:
-            return max(there - self._read(), 0)
-        except (OSError, ValueError, LookupError):  # cleaned up just now, or in a form that is not known here
+            last = self._committed_offset()
+            logs = {path.name: path for path in self._current(last)}
+            taken = {name: self._taken[name] if name in self._taken else self._read(logs[name]) for name in logs}
+        except (OSError, ValueError, LookupError, TypeError):  # cleaned up just now, or in an unknown form
             return None
+        # Looked at after the logs were read: what they name and is not there now has gone, and is not still to come.
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        there = {str(path) for path in found if _is_read(path.relative_to(self.folder))}
+        self._taken = {
+            name: {path: offset for path, offset in files.items() if path in there} for name, files in taken.items()
+        }
+        read = {path for files in self._taken.values() for path, offset in files.items() if offset <= last}
+        return len(there - read)
 
-    def _read(self) -> int:
-        """Files taken up to the last committed offset: entries of the newest compacted log and of the plain ones after
-        it. An entry's batch is a number of the source's own; offsets count in it."""
-        last = self._committed_offset()
-        total = 0
+    def _current(self, last: int) -> list[Path]:
+        """The logs that tell of files taken up to an offset: the newest compacted one and the plain ones after it."""
+        found = []
         for number, compact, path in sorted(_logs(self.checkpoint / "sources" / str(self.source)), reverse=True):
             if number <= last or compact:
-                if path.name not in self._taken:
-                    self._taken[path.name] = [int(found) for found in _BATCH.findall(path.read_text(encoding="utf-8"))]
-                total += sum(taken <= last for taken in self._taken[path.name])
+                found.append(path)
             if compact:
                 break
-        return total
+        return found
+
+    def _read(self, log: Path) -> dict[str, int]:
+        """The files of a log. An entry's batch is a number of the source's own; offsets count in it."""
+        files = {}
+        for line in log.read_text(encoding="utf-8").splitlines()[1:]:  # the first is the version
+            entry = json.loads(line)
+            path = unquote(local_path(entry["path"]) or "")
+            if not path.startswith(f"{self.folder}/".replace("//", "/")):
+                raise ValueError(f"{path} is not in {self.folder}")  # the source read another folder before
+            files[path] = int(entry["batchId"])
+        return files
 
     def _committed_offset(self) -> int:
         batch = committed_batch(self.checkpoint)

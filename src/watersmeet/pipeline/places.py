@@ -13,7 +13,7 @@ from watersmeet.pipeline.problems import Path as Place
 from watersmeet.pipeline.problems import PipelineError, Problem
 from watersmeet.pipeline.run import check_sink
 from watersmeet.pipeline.storage import storage_problem
-from watersmeet.storage.uri import is_local, located
+from watersmeet.storage.uri import is_local, local_path, located
 
 _NOT_REMOTE = "with --remote the state must be on a file system that client and server share, not in an object store"
 
@@ -48,7 +48,7 @@ def place_problems(loaded: LoadedPipeline, *, remote: bool = False) -> list[Prob
 
 def nearest_folder(path: str) -> Path:
     """What is there already of a local path."""
-    there = Path(path.removeprefix("file://").removeprefix("file:"))
+    there = Path(local_path(path) or path)
     while not there.exists() and there != there.parent:
         there = there.parent
     return there

@@ -21,6 +21,7 @@ from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.state.directory import StateDir
 
 RATE_SECONDS = 10.0
+BATCHES = 100  # the newest ones are kept, of others the totals
 # An input is called stalled when reports have shown nothing of it for this long (and it is not known to have ended).
 STALL_SECONDS = 3.0
 
@@ -121,19 +122,24 @@ class ProgressTracker:
         self._reports: tuple[float, float] | None = None  # when the first and the newest report of this run came
         self._batch_seconds: float | None = None
         self._choices = _choices(self.history.directory)
-        self._take_earlier_runs()
+        self._beginnings = 0  # of the history, when it was added up
+        self._add_up()  # totals of earlier runs of this join count, their rates do not
         earlier = self._complete()
         self._batch = earlier.batch if earlier else None
 
-    def _take_earlier_runs(self) -> None:
-        """Totals of earlier runs of this join count, their rates do not."""
-        for record in self._refresh():
+    def _add_up(self) -> None:
+        """Add what is new to the totals, or add all up anew if the history begins anew."""
+        news = self._refresh()
+        if news and self._beginnings != self.history.beginnings:
+            self._beginnings = self.history.beginnings
+            self._rows.clear()
+            self._null_keys.clear()
+            self._results = 0
+        for record in news:
             self._rows.update(record.rows_in)
-            self._count_null_keys(record)
+            self._null_keys.update({name: int(record.counters.get(f"left.{name}.null_key", 0)) for name in self.inputs})
             self._results += record.rows_out
-
-    def _count_null_keys(self, record: BatchRecord) -> None:
-        self._null_keys.update({name: int(record.counters.get(f"left.{name}.null_key", 0)) for name in self.inputs})
+        self.history.forget(keep=BATCHES)
 
     def _refresh(self) -> list[BatchRecord]:
         try:
@@ -149,16 +155,13 @@ class ProgressTracker:
     def update(self, reports: Sequence[Report] = ()) -> Snapshot:
         """The situation now, given Spark's newest progress reports."""
         now = self._clock()
-        for record in self._refresh():
-            for name, rows in record.rows_in.items():
-                self._rows[name] += rows
-                if name in self._rates:
-                    self._rates[name].add(now, rows)
-                if rows:
-                    self._last_rows[name] = now
-            self._count_null_keys(record)
-            self._results += record.rows_out
-            self._result_rate.add(now, record.rows_out)
+        rows, results = Counter(self._rows), self._results
+        self._add_up()
+        for name, rate in self._rates.items():
+            if came := self._rows[name] - rows[name]:
+                rate.add(now, came)
+                self._last_rows[name] = now
+        self._result_rate.add(now, self._results - results)
         for report in reports:
             self._take(report, now)
         return self._snapshot(now)
@@ -200,8 +203,7 @@ class ProgressTracker:
 
     def _complete(self) -> BatchRecord | None:
         """The newest batch that all partitions have committed, perhaps not Spark yet."""
-        most = max((record.partitions for record in self.history.batches.values()), default=0)
-        complete = [number for number, record in self.history.batches.items() if record.partitions == most]
+        complete = [number for number, record in self.history.batches.items() if record.complete]
         return self.history.batches[max(complete)] if complete else None
 
     def _input(self, name: str, lag: str | None, now: float) -> InputProgress:

@@ -4,7 +4,7 @@ A run with `finish: when_drained` has two phases, and each can be interrupted an
 
     reading      micro-batches by the pipeline's trigger. A trigger that ends by itself has read its sources when it
                  ends; with `processing_time` they count as read once a trigger found nothing new in any of them and
-                 none has given a row for `drained_after`.
+                 none has given anything for `drained_after`.
     finishing    every input is declared ended (`wm.end_input`), which goes through the stream like a row; the batch
                  that sees the last end emits all that is owed, and the run ends when Spark has committed that batch.
 
@@ -44,6 +44,7 @@ from watersmeet.spark.failure import error as cause_of
 from watersmeet.spark.plans import is_classic
 from watersmeet.spark.wire import numbered
 from watersmeet.state.directory import StateDir
+from watersmeet.storage.uri import local_path
 
 POLL_SECONDS = 0.25
 # Listing a source's folder is not free; nobody needs its lag more often.
@@ -85,8 +86,10 @@ def run(
     >>> run(pipeline, start_session(pipeline)).status  # doctest: +SKIP
     'done'
     """
+    # The paths of a server of Spark Connect are its own, but for the state, which both must see.
+    checkpoint = loaded.checkpoint if is_classic(session) else None
     with (
-        RunLock(loaded.state_dir) as lock,
+        RunLock(loaded.state_dir, checkpoint) as lock,
         display or make_display("plain", loaded.secrets.redact) as shown,
     ):
         lock.record(_spark_process(session))
@@ -201,13 +204,13 @@ class Run:
                 self._reported = max(self._reported, int(report["batchId"]))
                 self._lags.forget()
             if self._lags.take(report):
-                self._drain.saw_rows()
+                self._drain.saw_news()
             else:
                 self._drain.saw_nothing(str(report["timestamp"]))
         before = self.tracker.rows
         self.display.show(self.tracker.update(news))
         if self.tracker.rows != before:
-            self._drain.saw_rows()
+            self._drain.saw_news()
 
     def _is_drained(self) -> bool:
         return self._drain.drained
@@ -236,9 +239,10 @@ class Run:
         With the same file and no new data there is nothing to refuse: the run finds nothing to do.
         """
         last = self.tracker.history.finished_in
-        if last is None or not self._ended_by_pipeline() or "://" in self.loaded.checkpoint:
+        checkpoint = local_path(self.loaded.checkpoint)
+        if last is None or not self._ended_by_pipeline() or checkpoint is None:
             return
-        if (committed_batch(self.loaded.checkpoint) or 0) < last:
+        if (committed_batch(checkpoint) or 0) < last:
             return  # its last batch is to be repeated first
         new = [f"{count} in {name!r}" for name, count in self._lags.waiting_files().items() if count]
         if new or self.pipeline.finish == "never":
@@ -301,15 +305,16 @@ def check_sink(loaded: LoadedPipeline) -> None:
     """
     sink = loaded.pipeline.sink
     path = loaded.resolve(sink.path) if sink.path and sink.format in FILE_FORMATS else None
-    if path is None or "://" in path + loaded.checkpoint:
+    folder, checkpoint = local_path(path or ""), local_path(loaded.checkpoint)
+    if not folder or checkpoint is None:
         return
-    if Path(path, "_spark_metadata").exists() and not Path(loaded.checkpoint, "metadata").exists():
+    if Path(folder, "_spark_metadata").exists() and not Path(checkpoint, "metadata").exists():
         message = f"{path} has results of another query; give another path, or move them away"
         raise PipelineError([loaded.problem(message, ("sink", "path"))])
 
 
 class Lags:
-    """What waits at the sources, and the rows that Spark's reports say they gave."""
+    """What waits at the sources, and whether Spark's reports say that they gave anything."""
 
     def __init__(self, loaded: LoadedPipeline) -> None:
         wiring = loaded.pipeline.join.wiring
@@ -329,15 +334,19 @@ class Lags:
         """Whether a report was taken before."""
         return str(report["timestamp"]) <= self._newest
 
-    def take(self, report: Report) -> int:
-        """Note a report; returns the rows that came from the pipeline's streams."""
+    def take(self, report: Report) -> bool:
+        """Note a report; returns whether anything came from the pipeline's streams.
+
+        Rows alone do not tell: of a file that is empty, or whose rows a filter in the scan leaves out, none come, and
+        other files wait behind it. Where a source stands tells as Spark itself decides whether there is anything new.
+        """
         self._newest = str(report["timestamp"])
         sources = report["sources"]
         parts = {name: sources[number] for name, number in self._numbers.items() if number < len(sources)}
         for name, part in parts.items():
             if (lag := reported_lag(part)) is not None:
                 self._reported[name] = lag
-        return sum(int(part["numInputRows"]) for part in parts.values())
+        return any(int(part["numInputRows"]) or part["startOffset"] != part["endOffset"] for part in parts.values())
 
     def forget(self) -> None:
         """Look again the next time, however soon that is."""

@@ -311,11 +311,12 @@ class BudgetedJoin(BinaryJoin):
         """Tasks, one after the other, until the batch's pages are used or nothing is left to find (Fig. 3)."""
         if self.last_arrival is None or self.clock - self.last_arrival < self.options.idle_after:
             return
-        begun = self.tasks.pages
+        begun, last = self.tasks.pages, None
         while (used := self.tasks.pages - begun) < self.options.idle_pages:
             task = self.next_task()
-            if task is None:
+            if task is None or task == last:  # a task that left everything as it was would be the next one for ever
                 break
+            last = task
             yield from self._counted(task.kind, self._run(task, self.options.idle_pages - used))
             if task.input is not None and self.ends(self.names[1 - task.input], batch):
                 gone = self.sides[task.input].remove(InBuckets([task.bucket]), "ended")
@@ -418,7 +419,7 @@ class BudgetedJoin(BinaryJoin):
         self.expected.inherit([join.expected for join in former], alike=alike)
         for bucket in np.flatnonzero(self.expected.disk).tolist():
             if not self.units.unmatched_pairs(bucket):  # what was expected there belongs to other heirs
-                self.expected.disk[bucket] = 0
+                self.expected.nothing_on_disk(bucket)
         self.rates.inherit([join.rates for join in former])
         self.clock = max(join.clock for join in former)
         arrivals = [join.last_arrival for join in former if join.last_arrival is not None]

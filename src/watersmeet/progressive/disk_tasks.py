@@ -89,6 +89,8 @@ class DiskTasks:
         while self.units.unmatched_pairs(bucket) and self.pages - begun < max_pages:
             units = choose_units(self.units.units[bucket], fan_in)
             yield from self._merge(bucket, units, step_rows=fan_in * self.page_rows)
+        if not self.units.unmatched_pairs(bucket):  # rows that were expected to give results may have left
+            self.expected.nothing_on_disk(bucket)
 
     def clean_up(self, bucket: int, batch: int, *, fan_in: int, step_rows: int) -> Iterator[pa.Table]:
         """All that is still owed in a bucket, from disk and memory; the bucket is empty afterwards.

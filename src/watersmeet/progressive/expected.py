@@ -10,6 +10,9 @@ Divided by s, the distinct keys of a bucket, this is the paper's Er. With R_i th
     Er_disk[j]      + |S_bfr(t)|       for each row t flushed from R_i[j], if no md-task ran since it came
                     = 0                when the dd-task has run
 
+These are upper bounds: rows that leave at their match stay in the counts, heirs of a partition keep its counts whole.
+A task that has run sets its own to 0 whatever it found, so that it is not chosen again.
+
 |S_bfr(t)|, the rows of R_o[j] on disk when t came, depends on t's batch only. `epochs` remembers it for the batches
 whose rows may still be in memory: one entry per change, and none once an md-task ran or the bucket was flushed. It is
 the part of the paper's arrays T_flush and n_flush that can still be asked for. (Case 2 subtracts |S_bfr(t)| and not the
@@ -80,6 +83,10 @@ class ExpectedResults:
     def dd_done(self, bucket: int, before: int, after: int) -> None:
         """Merging reduced the unmatched pairs on disk; what is owed shrinks in proportion, to 0 with the last."""
         self.disk[bucket] = -(-int(self.disk[bucket]) * after // before) if before else 0
+
+    def nothing_on_disk(self, bucket: int) -> None:
+        """All that is on disk has been joined with each other."""
+        self.disk[bucket] = 0
 
     def observe(self, met: int, results: int) -> None:
         """Pairs of one bucket were compared in the arrival stage and gave results."""

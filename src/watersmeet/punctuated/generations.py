@@ -58,6 +58,11 @@ class Generations(generations.Generations):
         """Whether a bucket has no other generation on disk."""
         return self.numbers(bucket).keys() <= set(numbers)
 
+    def forget_merges(self, keys: pa.Table) -> None:
+        """What held the promises of some keys up in a merge is gone: their buckets count as not merged since."""
+        for bucket in np.unique(self.buckets.of(hashes_of(keys))).tolist():
+            self.merged_at.pop(bucket, None)
+
     def write(
         self, tables: Mapping[str, pa.Table], came: Mapping[str, generations.Batches], *, new: bool = True
     ) -> int:

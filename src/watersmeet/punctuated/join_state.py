@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import HASH, Indices, key_name, take
+from watersmeet.columns.grouping import distinct_keys
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.emitter import BinaryEmitter
 from watersmeet.join.operator import OperatorState
@@ -17,8 +19,8 @@ from watersmeet.punctuated.generations import Generations
 from watersmeet.punctuated.knowledge import Knowledge
 from watersmeet.punctuated.lookup import covered
 from watersmeet.punctuated.options import PunctuatedOptions
-from watersmeet.punctuated.promises.intervals import Sources
-from watersmeet.punctuated.promises.punctuation import by_reason
+from watersmeet.punctuated.promises.intervals import Mask, Sources
+from watersmeet.punctuated.promises.punctuation import Delta, by_reason
 from watersmeet.punctuated.propagation import Propagation
 from watersmeet.punctuated.purge_policies import Unpurged
 from watersmeet.punctuated.scheduling import WaitingPool, alive_of, scheduling_of
@@ -113,6 +115,28 @@ class JoinState:
         self.metrics.count("purges")
         self.metrics.event("purge", input=name, rows=purged, promises=delta.count)
 
+    def on_disk(self) -> dict[str, Mask]:
+        """The buckets of which each input has a part on disk."""
+        return {name: store.disk_rows() > 0 for name, store in self.stored.items()}
+
+    def freed(self, before: Mapping[str, Mask]) -> bool:
+        """Nothing of an input may be on disk any more in buckets where something was `before`. What it had promised of
+        rows in memory there was looked up when it could not take effect: it is due once more; returns whether there is
+        any."""
+        due = False
+        for name, store in self.stored.items():
+            other = self.other[name]
+            buckets = before[other] & (self.stored[other].disk_rows() == 0) & (store.bucket_rows > 0)
+            parts = [part for bucket in np.flatnonzero(buckets).tolist() for part in store.bucket(bucket)]
+            for part in parts:
+                rows = part.table.select(self.keys)
+                rows = rows if part.living is None else take(rows, part.living)
+                promised = distinct_keys(rows.filter(pa.array(self.knowledge.find(name, rows) > 0)))
+                if promised.num_rows:
+                    self.unpurged[other].add(Delta(points=promised, count=promised.num_rows))
+                    due = True
+        return due
+
     def forget(self, name: str, part: Part, rows: Indices, reason: str) -> list[Departed]:
         """Stored rows leave."""
         left = self.stored[name].remove(Rows(part, rows), reason)
@@ -179,6 +203,8 @@ class JoinState:
         if self.propagation:
             waiting = {one: former.propagation for one, former in origins.items() if former.propagation}
             self.propagation.inherit(heir, waiting)
+        for former in origins.values():  # other heirs may have what was on disk there
+            self.freed(former.on_disk())
 
     def restore(self, state: OperatorState) -> None:
         """Take up what `save` returned."""

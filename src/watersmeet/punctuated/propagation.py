@@ -101,14 +101,14 @@ class Propagation:
         return sum(self.points[name].rows + self.ranges[name].num_rows for name in self.names)
 
     def fresh_ranges(self, name: str, table: pa.Table) -> pa.Table:
-        """Before punctuations are added: those that cover many keys and promise something new."""
+        """Before punctuations are added: those that cover many keys and promise something new, each once."""
         schema = punctuation_schema(self.kinds)
         found = [schema.empty_table()]
         for shaped in shapes(normalised(table, self.kinds), self.kinds):
             if len(shaped.values) < len(self.kinds):
                 known = self.promises[name].covers(shaped) | self.emitted.covers(shaped)
                 found.append(shaped.table.filter(pa.array(~known)))
-        return pa.concat_tables(found)
+        return _distinct(pa.concat_tables(found))
 
     def promised(self, name: str, delta: Delta, ranges: pa.Table, batch: int) -> None:
         """Promises of this batch: single keys, and patterns of many keys whose rows are not counted yet."""
@@ -132,7 +132,8 @@ class Propagation:
         self._shift(name, rows, -1)
 
     def entered_late(self, name: str, rows: pa.Table) -> None:
-        """Rows of an input that were stored after their punctuation came (they had been waiting)."""
+        """Rows of an input that were stored after their punctuation came: they had been waiting, or break it and are
+        kept."""
         self._shift(name, rows, 1)
 
     def _shift(self, name: str, rows: pa.Table, sign: int) -> None:

@@ -75,7 +75,8 @@ class PunctuatedJoin(BinaryJoin):
             yield from self._process(drained, drained, batch, None)
             yield from self._purge_if_due(batch)
         self.spilling.flush(batch.number)
-        yield from self.spilling.merge_generations(batch.number)
+        if (yield from self.spilling.merge_generations(batch.number)):
+            yield from self._purge_if_due(batch)
         if not batch.is_idle:
             yield from self._propagate()
 
@@ -140,6 +141,7 @@ class PunctuatedJoin(BinaryJoin):
         promised = keys.filter(pa.array(self.state.promises[name].find(keys) > 0))
         if promised.num_rows:
             self.state.unpurged[name].add(Delta(points=promised, count=promised.num_rows))
+            self.state.generations.forget_merges(promised)
         if self.state.propagation:
             self.state.propagation.changed(keys)
 
@@ -152,9 +154,11 @@ class PunctuatedJoin(BinaryJoin):
         if table.num_rows:
             oldest = min(state.pool.oldest[name], batch.number) if late else batch.number
             state.stored[name].add(table.combine_chunks(), batch.number, oldest=oldest)
-            if state.propagation and late:
-                promised = state.promises[name].find(table) > 0
-                state.propagation.entered_late(name, table.filter(pa.array(promised)))
+            if state.propagation:
+                entered = state.promises[name].find_voided(table)
+                if late:
+                    entered |= state.promises[name].find(table) > 0
+                state.propagation.entered_late(name, table.filter(pa.array(entered)))
 
     def _purge_if_due(self, batch: Batch) -> Iterator[pa.Table]:
         pressure = self.spilling.over_budget

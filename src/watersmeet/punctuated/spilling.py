@@ -140,31 +140,39 @@ class Spilling:
         if state.propagation:
             state.propagation.changed_everything()
 
-    def merge_generations(self, batch: int) -> Iterator[pa.Table]:
-        """Join and merge generations of similar size until there are few of each size; memory is left as it is."""
+    def merge_generations(self, batch: int) -> Generator[pa.Table, None, bool]:
+        """Join and merge generations of similar size until there are few of each size; memory is left as it is. Returns
+        whether promises that disk held up are due for rows in memory."""
+        state, due = self.state, False
+        while chosen := state.generations.due():
+            before = state.on_disk()
+            yield from self._merge_generations(chosen, batch)
+            due |= state.freed(before)
+        return due
+
+    def _merge_generations(self, chosen: list[int], batch: int) -> Iterator[pa.Table]:
         state, generations = self.state, self.state.generations
         nothing = {name: empty(store.schema) for name, store in state.stored.items()}
-        while chosen := generations.due():
-            old = {name: generations.runs_of(name, chosen) for name in state.names}
-            writers: dict[str, SpillWriter] = {}
-            for bucket in generations.buckets_of(chosen):
-                complete = generations.is_complete(bucket, chosen)
-                for tables in generations.read(bucket, nothing, chosen):
-                    rows = yield from self._joined(tables, batch)
-                    for name in state.names:
-                        table = (yield from self._survivors(name, rows[name])) if complete else rows[name]
-                        for start in range(0, table.num_rows, PAGE_ROWS):
-                            if name not in writers:
-                                writers[name] = state.stored[name].writer()
-                            writers[name].add(bucket, table.slice(start, PAGE_ROWS))
-            for name in state.names:
-                oldest, newest = came_of(old[name])
-                state.stored[name].retire(old[name])
-                if name in writers:
-                    # The number of the oldest: of two rows with a key that should be unique, the later one is wrong.
-                    state.stored[name].adopt(writers[name], oldest=oldest, newest=newest, slot=min(chosen))
-            if state.propagation:
-                state.propagation.changed_everything()
+        old = {name: generations.runs_of(name, chosen) for name in state.names}
+        writers: dict[str, SpillWriter] = {}
+        for bucket in generations.buckets_of(chosen):
+            complete = generations.is_complete(bucket, chosen)
+            for tables in generations.read(bucket, nothing, chosen):
+                rows = yield from self._joined(tables, batch)
+                for name in state.names:
+                    table = (yield from self._survivors(name, rows[name])) if complete else rows[name]
+                    for start in range(0, table.num_rows, PAGE_ROWS):
+                        if name not in writers:
+                            writers[name] = state.stored[name].writer()
+                        writers[name].add(bucket, table.slice(start, PAGE_ROWS))
+        for name in state.names:
+            oldest, newest = came_of(old[name])
+            state.stored[name].retire(old[name])
+            if name in writers:
+                # The number of the oldest: of two rows with a key that should be unique, the later one is wrong.
+                state.stored[name].adopt(writers[name], oldest=oldest, newest=newest, slot=min(chosen))
+        if state.propagation:
+            state.propagation.changed_everything()
 
     def _joined(self, tables: Stretch, batch: int) -> Generator[pa.Table, None, Tables]:
         """Join what generations owe each other; returns the rows that are left, merged."""
@@ -217,4 +225,5 @@ class Spilling:
             )
         self.state.metrics.count(f"violations.{name}.one_to_many", count)
         self.state.accounts.leave(name, "violation", count)
+        self._left(name, after.filter(pa.array(wrong)))
         return after.filter(pa.array(~wrong))

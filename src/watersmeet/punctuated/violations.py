@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import key_names, numpy_of, python_value
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.plan.metrics import Metrics
-from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker, duplicate_keys
+from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker, duplicate_keys, unplaced
 from watersmeet.punctuated.promises.intervals import Mask
 from watersmeet.punctuated.promises.punctuation import PunctuatedRange, reason_of
 from watersmeet.state.accounts import Accounts
@@ -39,6 +39,9 @@ class Violations:
             kind = "clustered" if isinstance(tracker, ClusterTracker) else "ordered"
             order = "clustered" if kind == "clustered" else _direction(tracker)
             rule = f"the keys of input {self.name!r} to come {order}"
+            if tracker.sequence is not None:
+                placed = f"a value in the sequence column of every row of input {self.name!r}, whose keys come {order}"
+                table = self._divert(table, unplaced(table, tracker.sequence), kind, batch, metrics, placed)
             wrong = tracker.violations(table)
             table = self._divert(table, wrong, kind, batch, metrics, rule)
         if is_known is not None:

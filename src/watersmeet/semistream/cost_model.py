@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
@@ -137,11 +138,13 @@ class CostModel:
 
     def _cached(self, waiting_bytes: float, price: float) -> int:
         """The cache inequality: ranks whose rows would take more room waiting than their master rows do."""
-        keys = self.workload.keys or self.workload.master_rows
-        share = waiting_bytes * self.workload.chunks / harmonic(keys, self.workload.skew) / price
-        if self.workload.skew == 0:
-            return keys if share > 1 else 0
-        return int(min(max(share, 0.0) ** (1 / self.workload.skew), keys))
+        keys, skew = self.workload.keys or self.workload.master_rows, self.workload.skew
+        share = waiting_bytes * self.workload.chunks / harmonic(keys, skew) / price
+        if share <= 1:  # not even the first rank
+            return 0
+        if log(share) >= skew * log(keys):  # all of them; with little skew the last rank would be too large for a float
+            return keys
+        return int(share ** (1 / skew))
 
     def for_memory(self, memory: float) -> Point:
         """The fastest working point within a memory: Eq. 1 solved for w (what Eq. 6 is meant to be).

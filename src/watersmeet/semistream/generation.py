@@ -246,14 +246,14 @@ class Generation(ABC):
                 if emitter.judges:
                     matched[i] = True
         if emitter.type.semi and matched.any():
-            yield emitter.rows({STREAM: (rows, np.flatnonzero(matched))})
+            yield from emitter.rows({STREAM: (rows, np.flatnonzero(matched))})
         if emitter.preserved:
             yield from emitter.unmatched(STREAM, rows, np.flatnonzero(~matched), "answered")
 
     def pairs(self, rows: pa.Table, i: Indices, master: pa.Table, j: Indices) -> Iterator[pa.Table]:
         """Output rows for matches, if the join type has any."""
         if self.emitter.type.pairs and len(i):
-            yield self.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
+            yield from self.emitter.rows({STREAM: (rows, i), MASTER: (master, j)})
 
     def note_delays(self, arrived: npt.NDArray[np.integer[Any]], batch: int) -> None:
         """Rows are finished: remember how long they took."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from watersmeet.spark.schema import (
     arrow_type,
     check_streaming,
     common_key_types,
+    comparable_name,
     find_column,
     key_names,
     null_safe_keys,
@@ -51,7 +53,7 @@ from watersmeet.spark.shared import check_shared
 from watersmeet.spark.task import BatchFunction, task_function
 from watersmeet.spark.ticks import silent, ticking
 from watersmeet.spark.wire import Job, Kind, Wire, code
-from watersmeet.state.description import Description, InputColumn, record_inputs
+from watersmeet.state.description import Description, InputColumn, check_inputs, record_inputs
 from watersmeet.state.directory import CONTROL, StateDir
 from watersmeet.state.identity import recorded_partitions, register_join
 from watersmeet.state.sweeping import sweep
@@ -109,6 +111,7 @@ class Binding:
         plan = self._plan(rows, key_types, self._partitions(spark, directory))
         self.options.check_plan(self.who, plan)
         self._check_hot_keys(plan)
+        check_inputs(self.who, directory, described(plan, rows, key_types), partial(comparable_name, spark))
         plan = register_join(self.who, directory, plan, succeeds=self.succeeds)
         if plan.former:
             sweep(directory, plan)

@@ -187,7 +187,9 @@ class Where:
         source = self.sources[side]
         declared = source.fields[position].dataType
         kind = supported(declared)
-        if kind is None:
+        if kind is None or isinstance(
+            kind, T.NullType
+        ):  # a bare NULL takes the type it is compared with, no column does
             self._refuse(node, f"it is of type {declared.simpleString()}", "Cast the column before the join.")
         tree: Tree = ["column", side, internal_name(source, position)]
         if position in source.keys:
@@ -403,11 +405,12 @@ class Where:
 
     @cached_property
     def _ansi(self) -> bool:
-        return str(self.session.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+        return str(self.session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
     @cached_property
     def _zone(self) -> str:
-        return str(self.session.conf.get("spark.sql.session.timeZone", "UTC"))
+        """Where it is not set, it is that of Spark's machine: a default given here would hide it."""
+        return str(self.session.conf.get("spark.sql.session.timeZone"))
 
     def _pairs(self) -> DataFrame:
         """The columns that the condition names; only their types matter."""

@@ -87,7 +87,7 @@ def _send(directory: StateDir, marker: dict[str, object], note: dict[str, str]) 
         directory.publish(f"{CONTROL}/{uuid.uuid4().hex}.json", content)
         return
     # In an object store markers have numbers: asking for the next one is cheaper than a listing.
-    number = len(directory.list(CONTROL))
+    number = sum(name.endswith(".json") for name in directory.list(CONTROL))
     unique = content[:-2] + f', "id": "{uuid.uuid4().hex}"}}\n'.encode()
     while not directory.publish_new(f"{CONTROL}/{marker_name(number)}", unique):
         number += 1

@@ -66,11 +66,20 @@ def settled(sources: Sequence[Source], times: EventTimes | None) -> tuple[list[S
             for i, field in enumerate(source.fields)
             if DELAY in field.metadata
         }
-    if not times or not all(_can_delay(source, times[source.name]) for source in sources):
+    # A separate stream of punctuations has the name of its input, and no time of the join's.
+    timed = [source for source in sources if source.kind == "rows"]
+    if not times or not all(_can_delay(source, times[source.name]) for source in timed):
         return [replace(source, frame=_without_watermarks(source.frame)) for source in sources], {}
-    pairs = [(source, times[source.name]) for source in sources]
-    delays = {(source.name, time.position): time.delay(_declared(source, time)) for source, time in pairs}
-    return [replace(source, frame=_delayed(source, time)) for source, time in pairs], delays
+    frames = [
+        _delayed(source, times[source.name]) if source.kind == "rows" else _without_watermarks(source.frame)
+        for source in sources
+    ]
+    delays = {
+        (source.name, time.position): time.delay(_declared(source, time))
+        for source in timed
+        for time in [times[source.name]]
+    }
+    return [replace(source, frame=frame) for source, frame in zip(sources, frames, strict=True)], delays
 
 
 def marked(field: T.StructField, delay: int | None) -> T.StructField:

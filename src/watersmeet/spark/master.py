@@ -25,6 +25,7 @@ from watersmeet.semistream.master_writer import PartitionWriter, already_prepare
 from watersmeet.spark.control import send_signal
 from watersmeet.spark.encoding import check_encodable, encoded, encoded_type
 from watersmeet.spark.failure import error
+from watersmeet.spark.nullability import holds, in_full, loosened
 from watersmeet.spark.schema import Source, arrow_type, check_frame, common_key_types, find_column
 from watersmeet.spark.session import default_partitions
 from watersmeet.spark.shared import check_shared
@@ -70,8 +71,10 @@ def prepare_master(
     spec = InputSpec(
         "master",
         tuple(arrow_type(encoded_type(kind)) for kind in _key_types(who, source)),
-        tuple(arrow_type(encoded_type(kind)) for kind in source.payload_types()),
+        tuple(arrow_type(encoded_type(loosened(kind))) for kind in source.payload_types()),
     )
+    # A later version may have nulls where this one happens to have none.
+    fields = [T.StructField(f.name, loosened(f.dataType), f.nullable, f.metadata) for f in df.schema]
     description = Description(
         id=uuid.uuid4().hex,
         keys=[source.fields[i].name for i in source.keys],
@@ -79,7 +82,7 @@ def prepare_master(
         schema=encode_schema(spec.schema),
         partitions=count,
         hash=SPARK_HASH,
-        fields=[spec.jsonValue() for spec in df.schema.fields],
+        fields=[entry.jsonValue() for entry in fields],
     )
     StateDir(where).create()
     check_shared(who, df.sparkSession, StateDir(where), "path")
@@ -116,20 +119,34 @@ def refresh_master(
     size = newest["chunk_rows"] if chunk_rows is None else chunk_rows
     _check(who, df, size, newest["layout"], None)
     source = _source(who, df, description.keys)
-    expected = T.StructType([T.StructField.fromJson(entry) for entry in description.fields])
-    if [(f.name, f.dataType) for f in df.schema] != [(f.name, f.dataType) for f in expected]:
-        raise ColumnError(
-            who,
-            expected=f"the columns of the table: {expected.simpleString()}",
-            found=df.schema.simpleString(),
-            hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
-        )
+    _check_columns(who, df, T.StructType([T.StructField.fromJson(entry) for entry in description.fields]))
     check_shared(who, df.sparkSession, StateDir(where), "path")
     number = _write(who, source, description, where, size, newest["layout"])
     for join in registered_joins(where):
         send_signal(join.state_dir, number)
     remove_old_versions(where)
     return number
+
+
+def _check_columns(who: str, df: DataFrame, table: T.StructType) -> None:
+    """Refuse columns that are not those of the table, or have nulls where it has no room for any."""
+    if [(f.name, loosened(f.dataType)) for f in df.schema] != [(f.name, loosened(f.dataType)) for f in table]:
+        raise ColumnError(
+            who,
+            expected=f"the columns of the table: {table.simpleString()}",
+            found=df.schema.simpleString(),
+            hint="Select and cast the columns as they were prepared, or prepare a new table at another path.",
+        )
+    for mine, its in zip(df.schema, table, strict=True):  # tables of earlier releases can be so strict
+        if not holds(its.dataType, mine.dataType):
+            raise ColumnError(
+                who,
+                expected=f"a column {its.name} with no nulls where the table has none: {in_full(its.dataType)}",
+                found=in_full(mine.dataType),
+                hint="Compute the column so that Spark knows that it has no nulls there, or prepare the table again at "
+                "another path: there it has room for them.",
+                column=its.name,
+            )
 
 
 def _write(

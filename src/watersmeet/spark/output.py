@@ -35,6 +35,7 @@ def binary_output(
     With shared names the keys come first and once: from the left input, of a right join from the right one, of a full
     join from whichever is there. With pairs all columns of both sides are kept. `nullable`: all of them may be null.
     """
+    _check_pairs(who, left, right, how)
     absent = (nullable or how.unmatched[1], nullable or how.unmatched[0])  # whether a result may lack a row of a side
     sides = [(left, absent[0]), *([] if how.exists else [(right, absent[1])])]
     columns = _keys(who, left, right, how, nullable=nullable) if shared else []
@@ -43,6 +44,37 @@ def binary_output(
         columns += [Output(may_be_null(source.fields[i], lacks), source.name, i) for i in positions]
     check_clashes(who, columns, left.frame.sparkSession)
     return columns
+
+
+def _check_pairs(who: str, left: Source, right: Source, how: JoinType) -> None:
+    """A key column that is in two pairs would be in the output twice. (The right one of a semi or anti join is not.)"""
+    names = [
+        (left.fields[one].name, right.fields[other].name) for one, other in zip(left.keys, right.keys, strict=True)
+    ]
+    for side, source in enumerate([left] if how.exists else [left, right]):
+        for later, position in enumerate(source.keys):
+            first = source.keys.index(position)
+            if first == later:
+                continue
+            about = {"option": "on", "column": names[later][side], "input": source.name}
+            if left.keys[first] == left.keys[later] and right.keys[first] == right.keys[later]:
+                raise ColumnError(
+                    who, expected="each key once", found=f"{names[later]} twice in on", hint="Leave one out.", **about
+                )
+            equal = "<=>" if later in source.nulls_match else "="
+            condition = f"left.{_in_text(names[later][0])} {equal} right.{_in_text(names[later][1])}"
+            raise ColumnError(
+                who,
+                expected="each column in one pair of on",
+                found=f"{source.name}.{names[later][side]} in two: {names[first]} and {names[later]}",
+                hint=f"Join on one of them, and add where={condition!r}.",
+                **about,
+            )
+
+
+def _in_text(name: str) -> str:
+    """The name of a column in a condition."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 def _keys(who: str, left: Source, right: Source, how: JoinType, *, nullable: bool) -> list[Output]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from watersmeet.engine.held_rows import (
     as_key,
     clock_is_local,
     complete_version,
+    in_division,
     open_rows,
     present,
     user_table,
@@ -36,7 +36,7 @@ from watersmeet.spark.schema import arrow_type, quoted
 from watersmeet.spark.shared import check_seen
 from watersmeet.spark.storage import find_storage
 from watersmeet.spark.task import OUTPUT_ROWS, BatchFunction
-from watersmeet.state.description import INPUTS_FILE, Description, recorded_inputs
+from watersmeet.state.description import INPUTS_FILE, Description
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, packed_access, remember_packed
 
@@ -171,8 +171,7 @@ def run_reported(
         remember_packed(access)
         request = json.loads(text)
         directory = StateDir(request["state_dir"])
-        recorded = recorded_inputs(directory)
-        description = replace(recorded, plan=recorded.plan.divided(request["division"]))
+        description = in_division(directory, request["division"])
         wanted = None if key is None else as_key("read_rows", description, key)
         name = request["input"]
         schema = _schema(description, name)

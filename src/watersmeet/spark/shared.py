@@ -6,6 +6,7 @@ tasks read and write the same files. That works in a file system that both have,
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from pyspark.errors import AnalysisException
@@ -17,8 +18,13 @@ from watersmeet.state.directory import StateDir
 
 
 def spark_path(directory: StateDir, name: str) -> str:
-    """A file of a local directory as Spark must be told of it: its default file system may be another one."""
-    return f"file://{directory.path(name)}"
+    """A file of a local directory as Spark must be told of it: its default file system may be another one, and it takes
+    the paths that it reads for patterns.
+
+    >>> spark_path(StateDir("/state/orders[eu]"), "control")
+    'file:///state/orders\\\\[eu\\\\]/control'
+    """
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", directory.path(name))
 
 
 def check_shared(who: str, session: SparkSession, directory: StateDir, option: str) -> None:

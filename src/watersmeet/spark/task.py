@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.columns.arrow import HASH
+from watersmeet.columns.arrow import HASH, one_chunk
 from watersmeet.engine.runtime import run_batch
 from watersmeet.errors import StateMismatchError, WorkerSetupError
 from watersmeet.plan import JoinPlan
@@ -118,8 +118,13 @@ def run_task(text: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:
+    """The rows of a task, every column in one chunk."""
     full = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(full).combine_chunks() if full else None
+    if not full:
+        return None
+    table = pa.Table.from_batches(full)
+    # `Table.combine_chunks` would leave strings of more than 2 GiB in several chunks.
+    return pa.Table.from_arrays([one_chunk(column) for column in table.columns], schema=table.schema)
 
 
 def _check_partition(who: str, plan: JoinPlan, position: Position, table: pa.Table | None) -> None:

@@ -1,20 +1,21 @@
 """What the inputs of a join look like to its user: `inputs.json`, so that stored rows can be read by themselves.
 
 Stored rows have internal names (see `columns.arrow`). The record says which column of an input each of them is, in
-which type of Spark, and how the join was built when it was last started. It decides nothing: what state may be used
-by is in `join.json`.
+which type of Spark, and how the join was built when it was last started. What state may be used by is in `join.json`;
+this decides where that does not tell two columns apart, because no output has them, or because it says nothing of the
+nulls that match (`check_inputs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from watersmeet.errors import OptionError, StateDirError
+from watersmeet.errors import CorruptStateError, OptionError, StateDirError
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir, check_fields, seal, unseal
-from watersmeet.state.identity import require_join
+from watersmeet.state.identity import of_another_join, recorded_partitions, require_join
 from watersmeet.state.manifest import FORMAT, check_format
 
 INPUTS_FILE = "inputs.json"
@@ -67,6 +68,43 @@ class Description:
             hint="Give the name of an input of the join.",
             option="input",
         )
+
+
+def check_inputs(who: str, directory: StateDir, now: Description, comparable: Callable[[str], str]) -> None:
+    """Refuse a join for which columns of stored rows would be other columns of an input than those that were stored.
+
+    `comparable` gives names in the form in which they are compared. Where inputs or output have changed in any other
+    way, `register_join` says so; and where nothing was recorded, or it cannot be read any more, nothing is known.
+    """
+    if recorded_partitions(directory) is None or directory.size(INPUTS_FILE) is None:
+        return
+    try:
+        before = recorded_inputs(directory)
+    except CorruptStateError:
+        return
+    old, new = before.plan.identity(), now.plan.identity()
+    if any(old[part] != new[part] for part in ("inputs", "output")):
+        return
+    changed = [
+        f"{name}.{one.name} was stored where {name}.{other.name} is now"
+        for name, columns in now.columns.items()
+        for other in columns
+        for one in before.columns.get(name, ())
+        if one.column == other.column and comparable(one.name) != comparable(other.name)
+    ]
+    flags, wanted = (
+        {(name, one.column): one.null_if for name, columns in description.columns.items() for one in columns}
+        for description in (before, now)
+    )
+    if flags != wanted and not changed:
+        changed = [f"nulls_match was {_null_safe(before)}, is {_null_safe(now)}"]
+    if changed:
+        raise of_another_join(who, directory, f"state of another one: {'; '.join(changed)}")
+
+
+def _null_safe(description: Description) -> list[str]:
+    """The key columns of which nulls match, by the names that the first input has for them."""
+    return [column.name for column in next(iter(description.columns.values())) if column.null_if]
 
 
 def record_inputs(directory: StateDir, description: Description) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from watersmeet.state.directory import StateDir
-from watersmeet.state.identity import divisions, read_join
+from watersmeet.state.identity import PART, divisions, read_join
 from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.parts import DEAD
 from watersmeet.state.store import PartitionStore
-
-PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")
-
 
 Known = Mapping[tuple[int, int], int]  # division and partition -> a version that has been read
 
@@ -51,21 +47,21 @@ def _read(newest: Iterable[tuple[PartitionStore, int]], known: Known = MappingPr
     ]
 
 
-def former_metrics(directory: StateDir, division: int) -> list[tuple[int, dict[str, Any]]]:
-    """The partitions' metrics of all batches before a division of the state, oldest first.
+def former_metrics(directory: StateDir, division: int) -> list[tuple[int, int, dict[str, Any]]]:
+    """The metrics of all batches before a division of the state, oldest first, each after its division and partition.
 
     A batch that was the last of a division and was repeated in the next one counts there.
     """
     by_division = {division: _read(newest) for division, newest in _newest_versions(directory).items()}
-    found: list[tuple[int, dict[str, Any]]] = []
+    found: list[tuple[int, int, dict[str, Any]]] = []
     until: int | None = None
     for number in sorted(by_division, reverse=True):
         entries = [(one.partition, entry) for one in by_division[number] for entry in metrics_history(directory, one)]
         entries = [pair for pair in entries if until is None or pair[1]["batch"] < until]
         until = min((entry["batch"] for _, entry in entries), default=until)
         if number < division:
-            found += entries
-    return sorted(found, key=lambda pair: (pair[1]["batch"], pair[0]))
+            found += [(number, *pair) for pair in entries]
+    return sorted(found, key=lambda one: (one[2]["batch"], one[1]))
 
 
 def all_metrics(directory: StateDir, newest: Iterable[Manifest]) -> list[tuple[int, dict[str, Any]]]:
@@ -73,7 +69,9 @@ def all_metrics(directory: StateDir, newest: Iterable[Manifest]) -> list[tuple[i
     version of each partition."""
     manifests = list(newest)
     former = former_metrics(directory, manifests[0].division) if manifests and manifests[0].division else []
-    return former + [(one.partition, entry) for one in manifests for entry in metrics_history(directory, one)]
+    return [(partition, entry) for _, partition, entry in former] + [
+        (one.partition, entry) for one in manifests for entry in metrics_history(directory, one)
+    ]
 
 
 def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
@@ -89,9 +87,11 @@ def held_runs(manifest: Manifest) -> Iterator[tuple[str, RunEntry, int]]:
         if not store["input"]:
             continue
         dead, ruled = store["values"]["marks"][DEAD], store["values"].get("ruled", 0)
+        counted = store["values"].get("alive", {})
         for run in runs.get(store["name"], []):
-            marked, _ = dead.get(str(run.facts.get("id", 0)), (0, 0))
-            alive = run.rows - marked
+            number = str(run.facts.get("id", 0))
+            marked, _ = dead.get(number, (0, 0))
+            alive = counted.get(number, run.rows - marked)
             already = min(alive, ruled) if run.tier == "resident" else 0
             ruled -= already
             yield store["input"], run, alive - already

@@ -6,6 +6,8 @@ Spark's checkpoint of one join does not fit the sources of another.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import JOIN_FILE, StateDir, check_fields, seal, unseal
 from watersmeet.state.manifest import FORMAT, check_format
 
+PART = re.compile(r"part-(\d+)(?:\.(\d+))?$")  # a partition's folder: its number, and its division if not the first
 BROADCAST = "broadcast"  # the operator of joins that are Spark's own, and keep nothing
 
 
@@ -90,7 +93,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
     """
     found = read_join(directory)
     if found is not None and keeps_nothing(found):
-        raise _another(
+        raise of_another_join(
             who, directory, f"that of a broadcast join, which may have run: operator is {plan.operator!r} now"
         )
     if not _has_versions(directory):
@@ -109,7 +112,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
         check_divisible(who, directory, plan)
     plan = _divided(directory, found, plan)
     if plan.division >= len(divisions(found)):
-        clear_division(directory, plan.division)
+        clear_divisions(directory, plan.division)
     if (found["fingerprint"], divisions(found)) != (plan.fingerprint(), [*plan.former, plan.partitions]):
         record_join(directory, plan)
     return plan
@@ -118,7 +121,7 @@ def register_join(who: str, directory: StateDir, plan: JoinPlan, *, succeeds: st
 def check_not_broadcast(who: str, directory: StateDir) -> None:
     """Refuse the directory of a broadcast join. Whether it has run is not known: it leaves nothing behind."""
     if built_operator(directory) == BROADCAST:
-        raise _another(who, directory, "that of a broadcast join, which may have run")
+        raise of_another_join(who, directory, "that of a broadcast join, which may have run")
 
 
 def record_join(directory: StateDir, plan: JoinPlan) -> None:
@@ -138,7 +141,7 @@ def register_broadcast(who: str, directory: StateDir, input: str, how: str) -> N
     if _has_versions(directory):
         found = read_join(directory)
         operator = "unknown" if found is None else found["identity"]["operator"]
-        raise _another(who, directory, f"state of another one: operator was {operator!r}, is {BROADCAST!r}")
+        raise of_another_join(who, directory, f"state of another one: operator was {operator!r}, is {BROADCAST!r}")
     identity = {"operator": BROADCAST, "how": how, "options": {}, "inputs": {input: {}}, "output": []}
     record = {"format": FORMAT, "fingerprint": BROADCAST, "identity": identity, "partitions": 0, "former": []}
     directory.publish(JOIN_FILE, seal(record))
@@ -155,17 +158,24 @@ def _divided(directory: StateDir, found: dict[str, Any], plan: JoinPlan) -> Join
 
 def _is_used(directory: StateDir, division: int) -> bool:
     """Whether there is a version in a division."""
-    return any(name.startswith("v-") for folder in _folders(directory, division) for name in directory.list(folder))
+    return _have_versions(directory, (folder for folder, found in _folders(directory) if found == division))
 
 
-def clear_division(directory: StateDir, division: int) -> None:
-    """Delete what is left of a division that was begun, and never became part of the record."""
-    for folder in _folders(directory, division):
-        directory.delete_tree(folder)
+def clear_divisions(directory: StateDir, first: int) -> None:
+    """Delete what is left of divisions, from a number on, that were begun and are not, or no more, in the record."""
+    for folder, division in _folders(directory):
+        if division >= first:
+            directory.delete_tree(folder)
 
 
-def _folders(directory: StateDir, division: int) -> list[str]:
-    return [name for name in directory.list() if name.startswith("part-") and name.endswith(f".{division}")]
+def _folders(directory: StateDir) -> Iterator[tuple[str, int]]:
+    """The folders of partitions, and the division of each."""
+    for match in filter(None, map(PART.match, directory.list())):
+        yield match[0], int(match[2] or 0)
+
+
+def _have_versions(directory: StateDir, folders: Iterable[str]) -> bool:
+    return any(name.startswith("v-") for folder in folders for name in directory.list(folder))
 
 
 def _can_succeed(found: dict[str, Any], plan: JoinPlan, operator: str) -> bool:
@@ -194,10 +204,11 @@ def _check(who: str, directory: StateDir, found: dict[str, Any], plan: JoinPlan)
     if found["fingerprint"] == plan.fingerprint():
         return
     differences = _differences(found["identity"], plan.identity())
-    raise _another(who, directory, "state of another one: " + "; ".join(differences))
+    raise of_another_join(who, directory, "state of another one: " + "; ".join(differences))
 
 
-def _another(who: str, directory: StateDir, found: str) -> StateMismatchError:
+def of_another_join(who: str, directory: StateDir, found: str) -> StateMismatchError:
+    """The error for a directory that belongs to another join."""
     return StateMismatchError(
         f"{who}, state directory {directory.uri}",
         expected="state of this join",
@@ -221,4 +232,5 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _has_versions(directory: StateDir) -> bool:
-    return any(name.startswith("part-") for name in directory.list())
+    """Whether a batch has been committed. What one leaves that dies before that belongs to no version."""
+    return _have_versions(directory, (folder for folder, _ in _folders(directory)))

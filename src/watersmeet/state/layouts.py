@@ -18,8 +18,8 @@
 
 `FewRuns`      a bounded number of runs: for rows that soon leave again
 
-No merge makes a run of more than MAX_ROWS: beyond that the number of runs grows by one for each MAX_ROWS rows of state,
-which costs a probe less than the stall of an ever larger merge would.
+No merge by tiers makes a run of more than MAX_ROWS or MAX_BYTES: beyond that the number of runs grows by a few for each
+so much of state, which costs a probe less than the stall of an ever larger merge would.
 """
 
 from __future__ import annotations
@@ -99,20 +99,27 @@ class HashTiers(_Whole):
     max_bytes: int = MAX_BYTES
 
     def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
-        """The first `fanout` runs of level 0 and, in the same pass, the levels that become full with them."""
+        """The first `fanout` runs of level 0 and, in the same pass, the levels that become full with them.
+
+        A full level that would become too large moves up first, as it is: the one below gets its place, and is not
+        held up by a large run for ever.
+        """
         first = [run for run in runs if run.level == 0]
         if len(first) < self.fanout + self.lag % self.fanout:
             return None
         level, chosen = 0, first[: self.fanout]
         while True:
             above = [run for run in runs if run.level == level + 1]
-            if len(above) + 1 < self.fanout or self._too_large(chosen + above):
+            if len(above) + 1 < self.fanout:
                 break
+            if self.too_large(chosen + above):
+                return Merge(above, level + 2, rewrite=False)
             level, chosen = level + 1, above + chosen
         # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
-        return Merge(chosen, level + 1, rewrite=not self._too_large(chosen))
+        return Merge(chosen, level + 1, rewrite=not self.too_large(chosen))
 
-    def _too_large(self, runs: Sequence[Run]) -> bool:
+    def too_large(self, runs: Sequence[Run]) -> bool:
+        """Whether runs are more than one run may be."""
         return sum(run.own for run in runs) > self.max_rows or sum(run.nbytes for run in runs) > self.max_bytes
 
 
@@ -127,15 +134,25 @@ class SizeTiers(_Whole):
     smallest: int = 1024
     fanout: int = FANOUT
     max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
 
     def due(self, runs: Sequence[Run], alive: Count) -> Merge | None:
-        """The smallest level that is full."""
+        """The smallest level that is full: all of it, or the oldest of it that may be one run together.
+
+        A run of wide rows that has its share of a run's bytes is as large as runs become, however few its rows are.
+        """
         levels: dict[int, list[Run]] = {}
         for run in runs:
-            levels.setdefault(self._level(alive(run)), []).append(run)
+            if run.nbytes * self.fanout <= self.max_bytes:
+                levels.setdefault(self._level(alive(run)), []).append(run)
         for level in sorted(levels):
-            group = levels[level]
-            if len(group) >= self.fanout and sum(alive(run) for run in group) <= self.max_rows:
+            group, rows, nbytes = list[Run](), 0, 0
+            for run in levels[level]:
+                rows, nbytes = rows + alive(run), nbytes + run.nbytes
+                if rows > self.max_rows or nbytes > self.max_bytes:
+                    break
+                group.append(run)
+            if len(group) >= self.fanout:
                 return Merge(group, 0)
         return None
 
@@ -237,7 +254,7 @@ class TimeSlices:
             ends = (group[0].slot + 1) * group[0].width
             if self.bound is not None and ends <= self.bound and len(is_open) == len(group) > 1:
                 # Too large for one run: closed as they are.
-                return Merge(is_open, self.closed, rewrite=sum(run.own for run in group) <= MAX_ROWS)
+                return Merge(is_open, self.closed, rewrite=not self.tiers.too_large(is_open))
         return None
 
     def sparse(self, partly: Sequence[Run], total: int, dead: Count) -> list[Run]:

@@ -118,6 +118,7 @@ class Manifest:
     digest: str = ""
     format: int = FORMAT
     division: int = 0  # how often the state had been divided anew
+    partitions: int = 0  # into how many; 0 if that is not known
     hot: dict[str, Any] = field(default_factory=dict)  # which keys are hot, and whose rows are here as guests
 
     def files(self) -> list[str]:

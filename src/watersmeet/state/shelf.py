@@ -332,6 +332,10 @@ class Shelf(ABC):
             values["bucket_rows"] = self.bucket_rows.tolist()
         if isinstance(self.rule, Horizon):
             values["horizon"] = [self.rule.time, self.rule.reason]
+        # So that nobody has to read marks, of which some are of buckets that were released, to count what is alive.
+        partly = (run for run in self.spilled if run.live is not None and self.marks[DEAD].count(run))
+        if alive := {str(run.id): self.alive(run) for run in partly}:
+            values["alive"] = alive
         return StoreState(self.name, self.input, self.rows, list(self.runs), tables, values)
 
     def restore(self, state: StoreState) -> None:
@@ -341,6 +345,9 @@ class Shelf(ABC):
         for flag, marks in self.marks.items():
             mine = {name.removeprefix(f"{flag}."): t for name, t in state.tables.items() if name.startswith(f"{flag}.")}
             marks.restore(mine, state.values["marks"].get(flag, {}))
+        for number, alive in state.values.get("alive", {}).items():
+            run = self._runs[int(number)]
+            self._inside[run.id, run.rows, self.marks[DEAD].count(run)] = run.rows - alive
         for name, table in state.tables.items():
             if name.startswith("side."):
                 _, number, what = name.split(".", 2)

@@ -38,7 +38,7 @@ ESTABLISHED = "established"  # the attempt of a version that no batch has made
 _MANIFEST = re.compile(r"v-(\d{12})\.json$")
 _RUN = re.compile(r"run-(\d{12})-")
 _NAMED = re.compile(rb'[/"](run-\d{12}-[^"/@]+)')  # a run file, or a pack, in the text of a manifest
-_TEMPORARY = re.compile(r"\.v-(\d{12})\.json\.\w+\.tmp$")
+_TEMPORARY = re.compile(r"\.(?:v|run)-(\d{12})[-.].*\.tmp$")
 
 
 class PartitionStore:
@@ -88,14 +88,18 @@ class PartitionStore:
         text = sealed_text(self._content(version), self.directory.path(self._manifest_name(version)))
         return [name.decode() for name in _NAMED.findall(text)]
 
-    def load(self, batch: int, query: str, run_id: str, join: str = "") -> Manifest:
-        """The manifest that a batch starts from; a new one for the first batch of a query."""
+    def load(self, batch: int, query: str, run_id: str, join: str = "", partitions: int = 0) -> Manifest:
+        """The manifest that a batch starts from; a new one for the first batch of a query. It must be a share of so
+        many `partitions`, where both are known."""
         if batch == 0:
             self.directory.make(self.folder)
             self.check_queries(query)
             return Manifest(version=-1, partition=self.partition, query=query, run_id=run_id)
         manifest = self.manifest(batch - 1)
         self._check_query(manifest, query)
+        if 0 not in (partitions, manifest.partitions) and partitions != manifest.partitions:
+            where = self.directory.path(self._manifest_name(manifest.version))
+            raise corrupt(where, f"one of {partitions} partitions", f"one of {manifest.partitions}")
         if manifest.run_id == run_id and manifest.join != join:
             raise self._shared()
         self._base = manifest.run_id

@@ -7,14 +7,16 @@ needed by nobody, once every partition has versions of its own to go back to.
 
 from __future__ import annotations
 
+from watersmeet.errors import MissingVersionError
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
-from watersmeet.state.history import PART
+from watersmeet.state.identity import PART
 from watersmeet.state.store import KEEP, PartitionStore
 
 
 def sweep(directory: StateDir, plan: JoinPlan) -> int:
-    """Delete what former divisions have and the present one does not need; returns how many files.
+    """Delete what former divisions have and the present one does not need; returns how many files. Tasks may run beside
+    it, and collect versions that it has listed: then nothing is deleted this time.
 
     The newest manifest of each former partition stays, and so do its metrics: they are the history of the join.
     """
@@ -24,7 +26,10 @@ def sweep(directory: StateDir, plan: JoinPlan) -> int:
         versions = store.versions()
         if len(versions) < KEEP:
             return 0
-        needed |= {file for version in versions for file in store.manifest(version).files()}
+        try:
+            needed |= {file for version in versions for file in store.manifest(version).files()}
+        except MissingVersionError:  # its task has collected it meanwhile: another time
+            return 0
     gone: list[str] = []
     for match in filter(None, map(PART.match, directory.list())):
         if int(match[2] or 0) < plan.division:

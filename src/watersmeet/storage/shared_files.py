@@ -90,16 +90,17 @@ class FileBlobs:
         return True
 
     def list(self, folder: str, *, recursive: bool = False) -> list[Listed]:
-        """The files in a folder."""
+        """The files in a folder, half-made ones too: who lists knows names that begin with a dot, and deletes what dead
+        writers have left. A file that is listed `recursive`ly, as if it were a folder, is all that is below it."""
         where = self._path(folder) if folder else self.root
         selector = pafs.FileSelector(where, allow_not_found=True, recursive=recursive)
         with _passing():
-            found = self.fs.get_file_info(selector)
-        wanted = [info for info in found if not recursive or info.type == pafs.FileType.File]
+            is_file = recursive and self._exists(folder)
+            found = [self.fs.get_file_info(where)] if is_file else self.fs.get_file_info(selector)
         return [
             Listed(info.path[len(where) + 1 :], None if info.mtime_ns is None else info.mtime_ns / 1e9)
-            for info in wanted
-            if not info.base_name.startswith(".")
+            for info in found
+            if not recursive or info.type == pafs.FileType.File
         ]
 
     def delete(self, names: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ Store = Literal["s3", "gs", "azure", "hdfs"]
 _STORES: dict[str, Store] = {
     "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure", "hdfs": "hdfs",
 }  # fmt: skip
+_FILE = re.compile(r"^file:(//[^/]*(?=/|$))?")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#]*)/*([^?#]*)$")
 
 
@@ -44,6 +45,17 @@ def is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith("file:")
 
 
+def local_path(uri: str) -> str | None:
+    """The path on a file system of hosts that a place is given as; None for one in an object store.
+
+    What stands in a URI is the path, as Spark takes it: a percent sign is one.
+
+    >>> local_path("state/orders"), local_path("file:///data/a%20b"), local_path("file:/data"), local_path("s3://lake")
+    ('state/orders', '/data/a%20b', '/data', None)
+    """
+    return _FILE.sub("", uri, count=1) if is_local(uri) else None
+
+
 def located(uri: str) -> Location:
     """The place a URI stands for.
 
@@ -61,17 +73,20 @@ def located(uri: str) -> Location:
         return Location(store, "", host, path)
     bucket, _, account = host.partition("@") if store == "azure" else (host, "", "")
     if not bucket or (store == "azure" and not account) or "@" in bucket + account or ":" in bucket:
+        shown = _without_user(uri)
         raise StateDirError(
-            f"state directory {_without_user(uri)}",
+            f"state directory {shown}",
             expected=f"{match[1]}://{'container@account.dfs.core.windows.net' if store == 'azure' else 'bucket'}/path",
-            found="credentials in it" if "@" in host and store != "azure" else "no such URI",
+            found="credentials in it" if shown != uri or ("@" in host and store != "azure") else "no such URI",
             hint="Give credentials as storage_options, as Spark's Hadoop settings or in the environment.",
         )
     return Location(store, bucket, account, path)
 
 
 def _without_user(uri: str) -> str:
-    return re.sub(r"(?<=://)[^/]*:[^/]*@", "***@", uri)
+    """The URI without a name and a password before an "@": a secret may have slashes, and an "@" of its own. What
+    has no colon is a container of Azure's."""
+    return re.sub(r"(?<=://)[^@]*:.*@", "***@", uri)
 
 
 def _unknown(uri: str, scheme: str) -> StateDirError:

@@ -50,20 +50,24 @@ class JoinReader(History):
 
     def __init__(self, where: str | os.PathLike[str], *, most: int = BATCHES) -> None:
         directory = find_state(where)
-        super().__init__(directory, most)
         self.record = require_join(directory)
         self.names = recorded_names(directory)
+        self.failures: list[dict[str, Any]] = []  # of a pipeline's runs
+        super().__init__(directory, most)
+
+    def begin(self) -> None:
+        """Forget what was added up, too."""
+        super().begin()
         self.complete: list[BatchRecord] = []  # batches that all partitions have committed, oldest first
-        self.partitions: dict[int, PartitionTotals] = {}
+        self.parts: dict[tuple[int, int], PartitionTotals] = {}  # of all divisions of the state, by division and number
         self.decisions: list[Decision] = []  # oldest first
         self.counted: Counter[str] = Counter()  # counters over all batches read
         self.newest_rows: dict[str, int] = {}  # when each input last had rows
         self.restarts: list[BatchRecord] = []  # the first batches of later runs
-        self.failures: list[dict[str, Any]] = []  # of a pipeline's runs
 
-    def take(self, partition: int, entry: dict[str, Any]) -> None:
+    def take(self, part: tuple[int, int], entry: dict[str, Any]) -> None:
         """Add an entry up, and keep its decisions."""
-        totals = self.partitions.setdefault(partition, PartitionTotals())
+        totals = self.parts.setdefault(part, PartitionTotals())
         totals.results += entry["rows_out"]
         totals.rows.update(entry["rows_in"])
         totals.seconds += sum(entry["timings"].values())
@@ -76,9 +80,9 @@ class JoinReader(History):
             if (known := METRICS.get(name.partition(".")[0])) and known.kind == "counter":
                 self.counted[name] += int(value)
         for event in entry["events"]:
-            self.decisions.append(Decision(entry["batch"], time, partition, event))
+            self.decisions.append(Decision(entry["batch"], time, part[1], event))
         record = self.batches[entry["batch"]]
-        if record.partitions == int(self.record["partitions"]):
+        if record.complete:
             self._completed(record)
 
     def _completed(self, record: BatchRecord) -> None:
@@ -95,6 +99,8 @@ class JoinReader(History):
         if begins:
             self.names = recorded_names(self.directory)
         news = super().refresh()
+        if news:
+            self.record = require_join(self.directory)  # a restart may have divided the state anew
         if begins or not news:  # a run that has failed brings no news
             self.failures = recorded_failures(self.directory)
         self.decisions.sort(key=lambda one: (one.batch, one.partition))  # partitions are read one after the other
@@ -105,14 +111,20 @@ class JoinReader(History):
         return news
 
     @property
+    def partitions(self) -> dict[int, PartitionTotals]:
+        """The partitions of the newest division of the state in which a batch has run."""
+        newest = max((division for division, _ in self.parts), default=0)
+        return {number: totals for (division, number), totals in self.parts.items() if division == newest}
+
+    @property
     def rows(self) -> Counter[str]:
         """Rows that came, by input."""
-        return sum((part.rows for part in self.partitions.values()), Counter())
+        return sum((part.rows for part in self.parts.values()), Counter())
 
     @property
     def results(self) -> int:
         """Results so far."""
-        return sum(part.results for part in self.partitions.values())
+        return sum(part.results for part in self.parts.values())
 
     @property
     def inputs(self) -> list[str]:

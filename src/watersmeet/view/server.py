@@ -8,6 +8,7 @@ import threading
 import time
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import uvicorn
 
@@ -54,7 +55,7 @@ class PageServer:
     @property
     def url(self) -> str:
         """The address to open, with the token if it takes one."""
-        return self.address if self.token is None else f"{self.address}?token={self.token}"
+        return self.address if self.token is None else f"{self.address}?token={quote(self.token, safe='')}"
 
     def wait(self) -> None:
         """Until the page is stopped."""
@@ -79,7 +80,7 @@ class PageServer:
         return f"<Watersmeet page at {self.url}>"
 
     def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks. The address is made here: it has nothing to escape."""
+        """The page in a frame, for notebooks. In the address the token is escaped; the rest is made here."""
         return f'<iframe src="{self.url}" title="Watersmeet" width="100%" height="{HEIGHT}" style="border:0"></iframe>'
 
 

@@ -13,10 +13,11 @@ here), or show the token if there is one.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Callable
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import anyio
 from anyio.to_thread import run_sync
@@ -35,7 +36,6 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
 )
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-COOKIE = "watersmeet"
 HEARTBEAT = 5  # looks without news after which a page is told to look anyway: silence is news too
 
 
@@ -110,6 +110,8 @@ class Guarded:
 
     def __init__(self, app: ASGIApp, *, token: str | None, framed: bool) -> None:
         self.app, self.token = app, token
+        # Browsers keep cookies by host, whatever the port: two pages of one host must not overwrite each other's.
+        self.cookie = f"watersmeet-{hashlib.sha256((token or '').encode()).hexdigest()[:16]}"
         self.policy = POLICY.format(frames="http://localhost:* http://127.0.0.1:*" if framed else "'none'")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,10 +134,10 @@ class Guarded:
             # Into a cookie, so that the token stands in no address that is shared or logged.
             rest = QueryParams([(k, v) for k, v in request.query_params.multi_items() if k != "token"])
             answer = RedirectResponse(f"/?{rest}" if rest else "/", 303)
-            answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+            answer.set_cookie(self.cookie, quote(self.token, safe=""), httponly=True, samesite="strict")
             return answer
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_token(request.cookies.get(COOKIE, "")) or self._is_token(bearer):
+        if self._is_token(unquote(request.cookies.get(self.cookie, ""))) or self._is_token(bearer):
             return None
         return PlainTextResponse("This page needs its token: open the address that was printed.", 401)
 

@@ -226,8 +226,7 @@ class Snapshot:
 
     def _partitions(self) -> list[dict[str, Any]]:
         found = []
-        for number in sorted(self.join.partitions)[:PARTITIONS]:
-            part = self.join.partitions[number]
+        for number, part in sorted(self.join.partitions.items(), key=lambda item: item[0])[:PARTITIONS]:
             gauges = part.newest.get("counters", {})
             held = {
                 self.join.names[name]: {

@@ -129,6 +129,20 @@ def test_many_streams() -> None:
     )
 
 
+def test_rows_of_optional_inputs_are_held_for_a_window_longer() -> None:
+    three = (Side("a", 48), Side("b", 48), Side("c", 48, shown="clicks"))
+    one = story("mjoin", inputs=three, window=MINUTE, lateness=30_000_000, optional=["b"])
+    assert texts(one)[1] == (
+        "until all other times are 1 min past theirs, and that of b 2 min past theirs, and 30 s for late rows: about "
+        "150,000 rows, 7.2 MB, at 1,000 rows/s"
+    )
+    two = story("mjoin", inputs=three, window=MINUTE, lateness=0, optional=["b", "c"])
+    assert [bound.rows for bound in bounds(two, {"c": 10.0})] == [60_000, 120_000, 1_200]
+    assert texts(two)[2].startswith(
+        "until all other times are 1 min past theirs, and those of b and clicks 2 min past theirs: about 120,000 rows"
+    )
+
+
 @pytest.mark.parametrize(
     ("constraints", "punctuated", "left", "warned"),
     [
@@ -280,6 +294,16 @@ def test_what_makes_a_match() -> None:
         "if the first and the last of them are at most 1 min apart",
         "late rows, more than 0 s behind their input's newest time, are joined with what is still held, and counted",
     ]
+
+
+def test_the_cost_of_a_table_is_that_of_its_own_chunks() -> None:
+    def made(chunk_rows: int) -> Story:
+        table = {"rows": 1_000_000, "nbytes": 100_000_000, "chunk_rows": chunk_rows, "layout": "hash"}
+        told = story("semi_stream", inputs=(Side("stream", 48),), max_delay=10, memory=64_000_000, policy="aligned")
+        return replace(told, table=table)
+
+    assert "1,000,000 master rows in 10 chunks" in str(explained(made(100_000), None))
+    assert "1,000,000 master rows in 100 chunks" in str(explained(made(10_000), None))
 
 
 def test_a_story_of_an_older_release_has_no_condition(tmp_path: Path) -> None:

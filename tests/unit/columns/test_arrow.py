@@ -20,12 +20,14 @@ from watersmeet.columns.arrow import (
     hash_keys,
     hashes_of,
     merge_by_hash,
+    one_chunk,
     relabelled,
     sort_by_hash,
     sort_order,
     take,
 )
 from watersmeet.columns.matching import equal_keys, match_blocks, matches
+from watersmeet.errors import OverloadError
 
 few_hashes = st.lists(st.integers(0, 12), max_size=40)
 any_hashes = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 1, 2**63, 2**64 - 1]), max_size=60)
@@ -247,3 +249,18 @@ def test_relabelling_at_any_depth_keeps_values_and_nulls() -> None:
     assert relabelled(array.slice(1, 2), there).to_pylist() == found.to_pylist()[1:3]
     assert relabelled(array.slice(0, 0), there).to_pylist() == []
     assert relabelled(found, there) is found
+
+
+def test_more_than_an_array_can_hold_is_an_error_that_says_what_to_do() -> None:
+    """The values are pages that nobody has touched, so that they take no memory."""
+    half = 1_100_000_000
+    values = pa.py_buffer(np.zeros(half, np.uint8))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, half], np.int32)), values])
+    for array in (text, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), text)):
+        with pytest.raises(OverloadError) as caught:
+            one_chunk(pa.chunked_array([array, array]))
+        assert str(caught.value) == (
+            "the rows of one partition: expected less than 2 GiB in one column of the rows that are handled at once, "
+            f"found more in a column of type {array.type}. Make micro-batches smaller (maxFilesPerTrigger, "
+            "maxOffsetsPerTrigger), or give the join more partitions."
+        )

@@ -12,19 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli import app
-from watersmeet.engine.held_rows import complete_version, present
+from watersmeet.engine.held_rows import complete_version, in_division, present
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
 from watersmeet.engine.rescale import Rescaled, rescale
 from watersmeet.engine.runtime import run_batch
 from watersmeet.engine.why import why
-from watersmeet.errors import MissingVersionError, OptionError, StateMismatchError
+from watersmeet.errors import CorruptStateError, MissingVersionError, OptionError, StateMismatchError
 from watersmeet.pipeline.history import History
 from watersmeet.pipeline.lock import RunLock
 from watersmeet.pipeline.names import InputNames, record_names
+from watersmeet.pipeline.progress import ProgressTracker
 from watersmeet.plan import JoinPlan
 from watersmeet.spark.ticks import TICKED
-from watersmeet.state.description import Description, record_inputs, recorded_inputs
+from watersmeet.state.description import INPUTS_FILE, Description, record_inputs, recorded_inputs
 from watersmeet.state.directory import StateDir
 from watersmeet.state.history import newest_manifests
 from watersmeet.state.identity import register_join
@@ -35,6 +36,8 @@ from watersmeet.testing import Arrival, make_plan
 from watersmeet.testing.arrivals import Row
 from watersmeet.testing.divisions import shares
 from watersmeet.testing.harness import rows_of
+from watersmeet.view.reading import JoinReader
+from watersmeet.view.snapshot import Snapshot
 
 
 def built(directory: StateDir, partitions: int) -> JoinPlan:
@@ -99,6 +102,47 @@ def test_the_first_batch_of_a_division_does_it_by_itself(tmp_path: Path) -> None
     assert len(why(directory, 5, input="left")) == 2
 
 
+def test_the_numbers_of_partitions_are_those_of_the_record_of_the_join(tmp_path: Path) -> None:
+    """The description of the inputs is written after it, and may be older."""
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    older = directory.read(INPUTS_FILE)
+    rescale(directory, 3)
+    directory.publish(INPUTS_FILE, older)
+    assert (present(directory).plan.partitions, present(directory).plan.former) == (3, (2,))
+    assert rescale(directory, 3).rows == 0
+    assert in_division(directory, 0).plan.partitions == 2
+    plan = built(directory, 4)
+    directory.publish(INPUTS_FILE, older)
+    done = rescale(directory, 5)
+    assert (done.before, done.rows) == (3, 1530)
+    plan = built(directory, 5)
+    assert (plan.partitions, plan.former) == (5, (2, 3))
+
+
+def test_shares_of_another_number_of_partitions_are_damage(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    run(plan, directory, 0, arrival(0))
+    with pytest.raises(CorruptStateError, match=r"v-000000000000.json.*: expected one of 3 partitions, found one of 2"):
+        run(replace(plan, partitions=3), directory, 1, arrival(1))
+
+
+def test_what_lies_beyond_the_division_that_is_divided_is_deleted(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    run(built(directory, 2), directory, 0, arrival(0))
+    for partitions in (3, 5):  # of neither a batch is completed
+        plan = built(directory, partitions)
+        partition, batch = next(shares(plan, 1, arrival(1)))
+        list(run_batch(plan, directory, partition, batch, query="q", run_id="run-1"))
+    assert (tmp_path / "part-00000.2").exists()
+    assert rescale(directory, 4).before == 2
+    assert not (tmp_path / "part-00000.2").exists()
+    assert {one.division for one in newest_manifests(directory)} == {1}
+
+
 def test_a_batch_that_is_repeated_starts_in_the_former_division(tmp_path: Path) -> None:
     """The last batch was complete, but Spark does not know: it is repeated in the new division."""
     directory = StateDir(tmp_path)
@@ -160,6 +204,35 @@ def test_files_of_former_divisions_go_when_nobody_names_them(tmp_path: Path) -> 
     history.refresh()
     assert sorted(history.batches) == list(range(40))
     assert sum(record.rows_in["left"] for record in history.batches.values()) == 6 * 500 + 34 * 50
+
+
+def test_a_version_that_is_collected_while_files_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 2)
+    for number in range(3):
+        run(plan, directory, number, arrival(number))
+    plan = built(directory, 4)
+    for number in range(3, 40):
+        run(plan, directory, number, arrival(number, rows=50))
+    there = set(tmp_path.glob("part-0000[01]/run-*"))
+    listed = PartitionStore.versions
+
+    def overtaken(store: PartitionStore) -> list[int]:
+        """The versions of a partition whose task commits and collects right after they were listed."""
+        found = listed(store)
+        if store.partition == 2:
+            directory.delete(f"{store.folder}/v-{found[0]:012d}.json")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionStore, "versions", overtaken)
+        assert sweep(directory, plan) == 0
+    assert set(tmp_path.glob("part-0000[01]/run-*")) == there != set()
+    for number in range(40, 43):
+        run(plan, directory, number, arrival(number, rows=50))
+    assert sweep(directory, plan) > 0
 
 
 def test_a_new_query_is_refused_in_whatever_division(tmp_path: Path) -> None:
@@ -252,4 +325,99 @@ def test_a_pipeline_that_runs_is_not_divided(tmp_path: Path) -> None:
     assert "running now" in result.stderr
     result = CliRunner().invoke(app, ["why", str(tmp_path), "--key", "7", "--input", "orders"])
     assert result.stdout == "orders row of batch 0, in memory, waits until payments ends\n"
-    assert CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"]).exit_code == 0
+    with RunLock(str(tmp_path / "another"), str(tmp_path / "checkpoint")):  # a neighbour
+        assert CliRunner().invoke(app, ["rescale", str(tmp_path), "--partitions", "3"]).exit_code == 0
+
+
+INPUTS = {"left": "orders", "right": "payments"}
+BEFORE_AND_AFTER = [(4, 2), (2, 4), (3, 3)]
+
+
+def of_page(reader: JoinReader) -> dict[str, Any]:
+    reader.refresh()
+    return Snapshot(reader).document()
+
+
+def of_run(tracker: ProgressTracker, batch: int | None = None) -> tuple[list[int], int, int]:
+    """What a run shows, if need be when Spark has reported a batch."""
+    shown = tracker.update([] if batch is None else [{"batchId": batch, "durationMs": {"addBatch": 1}}])
+    return [one.rows for one in shown.inputs], shown.results, shown.state_rows
+
+
+@pytest.mark.parametrize(("before", "after"), BEFORE_AND_AFTER)
+@pytest.mark.parametrize("looks", [4, 2, 0])  # batches that an open page has seen before
+def test_totals_are_of_all_divisions(tmp_path: Path, before: int, after: int, looks: int) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, before)
+    page = JoinReader(tmp_path)
+    tracker = ProgressTracker("p", str(tmp_path), INPUTS)
+    for number in range(4):
+        run(plan, directory, number, arrival(number, rows=50))
+        if number + 1 == looks:
+            assert of_page(page)["newest_batch"] == number
+            assert of_run(tracker) == ([50 * looks, 10 * looks], 10 * looks, 60 * looks)
+    plan = built(directory, after)
+    if looks:
+        page.refresh()  # nothing has run in the new division
+    for number in range(4, 7):
+        run(plan, directory, number, arrival(number, rows=50))
+    for reader in (page, JoinReader(tmp_path)):
+        shown = of_page(reader)
+        assert (shown["newest_batch"], shown["partitions"]) == (6, after)
+        assert shown["series"]["batch"] == list(range(7))
+        assert [(one["rows"], one["held_rows"]) for one in shown["inputs"]] == [(350, 350), (70, 70)]
+        assert shown["results"]["rows"] == 70
+        assert [one["number"] for one in shown["partition_list"]] == list(range(after))
+        assert sum(sum(held["rows"] for held in one["held"].values()) for one in shown["partition_list"]) == 420
+        assert shown["troubles"] == []
+    for one in (tracker, ProgressTracker("p", str(tmp_path), INPUTS)):
+        assert of_run(one) == of_run(one) == ([350, 70], 70, 420)
+
+
+@pytest.mark.parametrize(("before", "after"), BEFORE_AND_AFTER[:2])
+@pytest.mark.parametrize("ahead", [False, True])  # by `watersmeet rescale`, or by the first batch
+def test_a_batch_that_is_repeated_in_the_new_division_counts_once(
+    tmp_path: Path, before: int, after: int, ahead: bool
+) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, before)
+    for number in range(3):
+        run(plan, directory, number, arrival(number, rows=50))
+    page = JoinReader(tmp_path)
+    tracker = ProgressTracker("p", str(tmp_path), INPUTS)
+    assert (of_page(page)["results"]["rows"], of_run(tracker)) == (30, ([150, 30], 30, 180))
+    if ahead:
+        rescale(directory, after)
+        assert (of_page(page)["results"]["rows"], of_run(tracker)) == (30, ([150, 30], 30, 180))
+    plan = built(directory, after)
+    for number in range(2, 4):
+        run(plan, directory, number, arrival(number, rows=50))
+        rows = 50 * (number + 1)
+        for reader in (page, JoinReader(tmp_path)):
+            shown = of_page(reader)
+            assert [one["rows"] for one in shown["inputs"]] == [rows, rows // 5]
+            assert shown["results"]["rows"] == rows // 5
+            assert shown["series"]["batch"] == list(range(number + 1))
+            seen_before = reader is page and ahead and number == 2  # it has that version of the new partitions
+            assert len(shown["partition_list"]) == (before if seen_before else after)
+        for one in (tracker, ProgressTracker("p", str(tmp_path), INPUTS)):
+            assert of_run(one, number) == ([rows, rows // 5], rows // 5, rows + rows // 5)
+
+
+def test_batches_of_a_former_division_are_news(tmp_path: Path) -> None:
+    directory = StateDir(tmp_path)
+    plan = built(directory, 4)
+    history = History(directory)
+    run(plan, directory, 0, arrival(0, rows=50))
+    assert [(one.batch, one.partitions, one.whole) for one in history.refresh()] == [(0, 4, 4)]
+    run(plan, directory, 1, arrival(1, rows=50))
+    plan = built(directory, 2)
+    run(plan, directory, 2, arrival(2, rows=50))
+    expected = [(0, 4, 4), (1, 4, 4), (2, 2, 2)]
+    for one in (history, History(directory)):
+        begun = one.beginnings
+        news = one.refresh()
+        assert [(record.batch, record.partitions, record.whole) for record in news] == expected
+        assert list(one.batches.values()) == news
+        assert one.beginnings == begun + (one is history)
+        assert one.refresh() == []

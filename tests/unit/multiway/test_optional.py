@@ -119,6 +119,38 @@ def test_too_many_results_without_an_input_are_an_error() -> None:
             run(operator, 1, ended="c")
 
 
+@pytest.mark.parametrize("limit", [8, 15, 16])
+def test_combinations_that_are_out_do_not_count_twice(limit: int) -> None:
+    """All rows drive twice in this batch: when they come, and as the horizon passes them."""
+    operator = mjoin("ab", "b", window=100, max_results=limit)
+    assert run(operator, 0, a=[(1, 10)] * 8, b=[(1, 50), (2, 200)]) == Counter({(1, 10, 50): 8})
+
+
+def test_results_of_a_batch_count_together_whether_or_not_they_lack_an_input() -> None:
+    enough, few = (mjoin("ab", "b", window=100, max_results=limit) for limit in (10, 9))
+    rows: dict[str, list[Row]] = {"a": [(1, 10)] * 8, "b": [(1, 50), (2, 200)]}
+    assert not run(enough, 0, a=[(3, 10)] * 2) + run(few, 0, a=[(3, 10)] * 2)
+    assert run(enough, 1, **rows) == Counter({(1, 10, 50): 8, (3, 10, None): 2})
+    with pytest.raises(FanOutError, match=r"max_results=9 .* 1 more that lack an optional input"):
+        run(few, 1, **rows)
+
+
+def test_stored_rows_that_a_horizon_passes_count_only_if_they_lack_an_input() -> None:
+    """Each batch is within the limit; the horizon passes the rows of both at once."""
+    operator = mjoin("abc", "c", window=100, max_results=8)
+    assert run(operator, 0, a=[(1, 10)] * 8, b=[(1, 10)], c=[(1, 50)]).total() == 8
+    assert run(operator, 1, a=[(1, 12)] * 8).total() == 8
+    assert run(operator, 2, a=[(2, 20)], b=[(2, 20)], c=[(3, 300)]) == Counter([(2, 20, 20, None)])
+
+
+def test_combinations_that_wait_are_refused_before_they_are_looked_at() -> None:
+    operator = mjoin("abcd", "cd", window=10**9, max_results=10**6)
+    rows: dict[str, list[Row]] = {name: [(1, 1)] * 10**4 for name in "ab"}
+    run(operator, 0, c=[(2, 10**9)])
+    with pytest.raises(FanOutError, match=r"1e\+08 more combinations to build"):
+        run(operator, 1, **rows)
+
+
 def test_a_single_generation_that_is_older_than_an_end_is_merged_in_silence() -> None:
     operator = mjoin("ab", "b", memory=1, idle_pages=100)
     keys = range(8)

@@ -9,6 +9,7 @@ from watersmeet.pipeline.config import draft, from_dict, load
 from watersmeet.pipeline.families import FAMILIES
 from watersmeet.pipeline.joins import Join
 from watersmeet.pipeline.problems import PipelineError, dotted
+from watersmeet.pipeline.run import check_sink
 
 
 def test_a_good_file(good: Path) -> None:
@@ -270,3 +271,18 @@ def test_a_source_is_checked_as_a_whole_although_a_key_is_unknown(good: Path) ->
         "format parquet needs a path",
         "unknown key",
     ]
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_sink_with_results_of_another_query(good: Path, scheme: str) -> None:
+    out, checkpoint = good.parent / "out", good.parent / "checkpoint"
+    good.write_text(
+        GOOD.replace("path: out/joined", f"path: '{scheme}{out}'") + f"checkpoint: '{scheme}{checkpoint}'\n"
+    )
+    check_sink(load(good))
+    (out / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(PipelineError, match="has results of another query"):
+        check_sink(load(good))
+    checkpoint.mkdir()
+    (checkpoint / "metadata").touch()
+    check_sink(load(good))

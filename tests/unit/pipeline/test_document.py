@@ -31,6 +31,17 @@ def test_only_true_and_false_are_booleans() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10), ("08", 8), ("-007", -7), ("+12", 12), ("0o10", 8), ("0x1F", 31), ("1_000", "1_000"),
+        ("0b1", "0b1"), ("0o8", "0o8"), ("!!int 010", 10), ("-0x1F", "-0x1F"), ("0", 0),
+    ],
+)  # fmt: skip
+def test_integers_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    assert Document(f"a: {text}\n", "p.yaml").data == {"a": value}
+
+
+@pytest.mark.parametrize(
     ("text", "line", "words"),
     [
         ("a: 1\nb: [1, 2\nc: 3\n", 3, "not valid YAML"),
@@ -38,6 +49,16 @@ def test_only_true_and_false_are_booleans() -> None:
         ("a: 1\n2: 3\n", 2, "keys must be text"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "not valid YAML"),
         ("a: *nothing\n", 1, "not valid YAML"),
+        ("a: 1\nb: x\x07y\n", 2, "not valid YAML: the character U+0007 is not allowed"),
+        ("\x00", 1, "not valid YAML: the character U+0000 is not allowed"),
+        ("a: 1\nb: !!int x\n", 2, "not valid YAML: 'x' is not of the type int"),
+        ("a: 1\nb: !!bool x\n", 2, "not valid YAML: 'x' is not of the type bool"),
+        ("a: 1\n!!float x: 2\n", 2, "not valid YAML: 'x' is not of the type float"),
+        ("a: 1\nb: !!timestamp x\n", 2, "not valid YAML: 'x' is not of the type timestamp"),
+        ("a: 1\nb: &x [1, *x]\n", 2, "not valid YAML: an alias stands inside of what it repeats"),
+        ("a: 1\nb: &x\n  c: {d: *x}\n", 3, "not valid YAML: an alias stands inside of what it repeats"),
+        ("a: 1\nb: " + "[" * 2000, 2, "not valid YAML: nested too deeply"),
+        ('a: 1\nb: "\\UFFFFFFFF"\n', 2, "not valid YAML"),
     ],
 )
 def test_what_is_wrong_has_its_line(text: str, line: int, words: str) -> None:
@@ -48,6 +69,10 @@ def test_what_is_wrong_has_its_line(text: str, line: int, words: str) -> None:
     (problem,) = problems
     assert (problem.file, problem.line) == ("p.yaml", line)
     assert words in problem.message
+
+
+def test_an_alias_repeats_a_value() -> None:
+    assert Document("a: &x [1, 2]\nb: [*x, *x]\n", "p.yaml").data == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
 
 
 def test_an_empty_document_is_nothing() -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from watersmeet.chooser.decide import Choice
 from watersmeet.chooser.story import Side, Story, record_story
+from watersmeet.pipeline import progress
 from watersmeet.pipeline.display import JsonDisplay, LiveDisplay, PlainDisplay, make_display, render
 from watersmeet.pipeline.history import BatchRecord, History
 from watersmeet.pipeline.progress import (
@@ -128,6 +129,23 @@ def test_the_tracker(tmp_path: Path) -> None:
     assert states(tracker.update([IDLE_REPORT])) == {"stalled"}
     tracker.phase = "done"
     assert states(tracker.update()) == {"open"}
+
+
+def test_the_tracker_keeps_the_newest_batches_and_the_totals_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "BATCHES", 5)
+    directory = StateDir(tmp_path)
+    tracker = ProgressTracker("p", directory.uri, INPUTS, clock=Clock())
+    for batches in (3, 12, 13, 40):
+        everything = run_some(directory, batches)
+        shown = tracker.update([batch_report(batches - 1)])
+        assert (shown.results, shown.batch) == (everything, batches - 1)
+        assert sorted(tracker.history.batches) == list(range(max(batches - 5, 0), batches))
+    again = ProgressTracker("p", directory.uri, INPUTS, clock=Clock())
+    assert sorted(again.history.batches) == list(range(35, 40))
+    assert again.update().inputs == tuple(replace(one, rate=0.0, state="waiting") for one in shown.inputs)
+    assert again.update().results == everything
 
 
 def test_a_batch_and_its_duration_are_shown_together(tmp_path: Path) -> None:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from watersmeet.columns.arrow import hashes_of
+from watersmeet.columns.arrow import hash_keys, hashes_of
+from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Operator, OperatorState, advance
-from watersmeet.progressive.options import ProgressiveOptions
+from watersmeet.progressive.budgeted import BudgetedJoin, Task
+from watersmeet.progressive.disk_tasks import DiskTasks
+from watersmeet.progressive.options import OPERATOR, ProgressiveOptions
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.directory import StateDir
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, Outcome, batch_of, inner_join, make_plan, random_script, run_in_memory
+from watersmeet.testing.divisions import run_divided
+from watersmeet.testing.oracle import BinaryOracle
 
 NAMES = ("left", "right")
 BUCKETS, PAGE_ROWS, FAN_IN, RANDOM, SEQUENTIAL = 3, 2, 3, 7.0, 2.0
@@ -225,3 +236,93 @@ def test_the_clean_up_takes_steps_of_a_quarter_of_the_budget() -> None:
     assert sum(tables) == operator.metrics.counters["stage_results.clean_up"] > 500
     assert max(tables) <= 100
     assert len(tables) <= 60
+
+
+TASKS = 200  # more than an idle batch of these tests has use for
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle work without an end fails in place of hanging."""
+    run, taken = BudgetedJoin._run, [0]
+
+    def counting(join: BudgetedJoin, task: Task, max_pages: int) -> Iterator[pa.Table]:
+        taken[0] += 1
+        assert taken[0] <= TASKS, f"{task} again and again"
+        return run(join, task, max_pages)
+
+    monkeypatch.setattr(BudgetedJoin, "_run", counting)
+
+
+def keyed(*keys: int) -> list[tuple[int, int, str]]:
+    return [(key, number, "") for number, key in enumerate(keys)]
+
+
+# Rows leave at their first match and what was expected of them stays, also when nothing on disk is owed any more.
+MATCHED_ON_DISK = [
+    {"left": keyed(1, 3, 1, 3, 2), "right": keyed(1, 1, 2, 1)},
+    {"left": [], "right": keyed(3)},
+    {"left": keyed(2, 3, 1), "right": keyed(0, 3, 3, 0, 3)},
+    {"left": [], "right": keyed(0)},
+    {},
+    {"left": keyed(1, 1, 3), "right": keyed(0, 3, 1, 2, 2)},
+    {},
+]
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("how", ["left_semi", "left_anti"])
+@pytest.mark.parametrize("policy", list(OPERATOR))
+def test_idle_work_ends_where_what_was_expected_has_left(policy: str, how: str) -> None:
+    options = ProgressiveOptions(
+        policy=policy, buckets=1, memory_rows=12, page_rows=2, fan_in=2, combine_runs=2, idle_pages=6
+    )
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning(), how=how)
+    script = [Arrival(rows, time=2_000_000 * number) for number, rows in enumerate(MATCHED_ON_DISK)]
+    script.append(Arrival(time=2_000_000 * len(script), ended=frozenset(NAMES)))
+    assert run_in_memory(plan, script).rows == sum(BinaryOracle(how).answer(script), Counter())
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("policy", list(OPERATOR))
+def test_idle_work_ends_in_a_partition_that_inherits_expectations_of_keys_that_went_to_another(
+    policy: str, tmp_path: Path
+) -> None:
+    """Each heir takes up what was expected of all rows in memory. The second one flushes its own, of which nothing on
+    disk is owed to any."""
+    keys = np.arange(40)
+    owners = partition_of(hash_keys([pa.array(keys)]), 2)
+    here, there = (keys[owners == partition].tolist() for partition in (0, 1))
+    script = [
+        Arrival({"left": [], "right": keyed(*[here[0]] * 5)}),
+        Arrival({"left": keyed(*there[:2]), "right": []}, time=1_000_000),
+        Arrival({"left": keyed(there[2]), "right": keyed(*[there[0]] * 3)}, time=2_000_000),
+        Arrival(time=10_000_000),
+        Arrival(time=11_000_000),
+        Arrival(time=12_000_000, ended=frozenset(NAMES)),
+    ]
+    options = ProgressiveOptions(policy=policy, flush="all", buckets=1, memory_rows=8, page_rows=4)
+    plan = make_plan(options.operator, options=options.identity(), tuning=options.tuning())
+    found = sum(run_divided(plan, script, StateDir(tmp_path), [1, 1, 2, 2, 2, 2]), Counter())
+    assert found == inner_join(script)
+    assert found.total() == 3
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_task_that_changes_nothing_is_the_last_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, script, _ = after_arrivals(0, "hmj")
+    monkeypatch.setattr(DiskTasks, "dd", lambda *_: iter(()))
+    assert len(idle(operator, len(script), 20)) == 1
+
+
+@pytest.mark.parametrize("policy", ["hmj", "rpj-dd"])
+def test_a_bucket_of_which_too_much_is_expected_does_not_keep_the_others_waiting(policy: str) -> None:
+    operator, script, _ = after_arrivals(0, policy)
+    assert isinstance(operator, BudgetedJoin)
+    owing = [name[2] for name in candidates(contents(operator.save())) if name[0] == "dd"]
+    assert len(owing) > 1
+    list(operator.tasks.dd(owing[0], FAN_IN, 10**6))
+    operator.expected.disk[owing[0]] = 10**6
+    events = idle(operator, len(script), 20)
+    assert sorted(event["bucket"] for event in events) == owing
+    assert not operator.expected.disk.any()

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.punctuated.test_minimal_state import OTHER, covers, patterns_of, useful
 
+from watersmeet.columns.partitions import Partition
 from watersmeet.engine.registry import build
 from watersmeet.engine.runtime import run_batch
-from watersmeet.join.operator import Batch, advance, resume, saved
+from watersmeet.join.operator import Batch, Operator, Origin, advance, resume, saved, take_over
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.punctuated.promises.partial import PartialPromises
 from watersmeet.punctuated.promises.patterns import ENDS, Pattern, punctuation_table
@@ -193,3 +194,107 @@ def test_the_end_says_everything() -> None:
     tables = list(advance(join, Batch(0, ended=frozenset({"left", "right"}))))
     said = [row["said"] for table in tables for row in table.to_pylist()]
     assert [(one["k0"]["low"], one["k0"]["high"]) for one in said] == [(None, None)]
+
+
+def keyed(rows: dict[str, list[int]], **said: list[Pattern]) -> Arrival:
+    """Rows of some keys, and punctuations."""
+    tables = {name: punctuation_table(KEYS, [[p] for p in patterns]) for name, patterns in said.items()}
+    return Arrival({name: [(key, key, "x") for key in keys] for name, keys in rows.items()}, punctuations=tables)
+
+
+def test_a_row_kept_against_a_promise_counts_in_its_range_until_it_leaves() -> None:
+    script = [
+        keyed({"left": [3]}, left=[Pattern.between(1, 10)]),
+        keyed({"left": [4]}),  # breaks the promise
+        keyed({"left": [100]}, right=[Pattern.value(4)]),  # so that it leaves; 3 is still there
+        keyed({"right": [3]}),
+        keyed({}, right=[Pattern.value(3)]),
+    ]
+    said = [patterns for _, patterns in run(plan(on_violation="keep"), script, reload=True)]
+    assert said == [[], [], [Pattern.value(4)], [], [Pattern.between(1, 10)]]
+
+
+def test_a_promise_of_everything_does_not_cover_keys_that_were_taken_back() -> None:
+    script = [
+        keyed({"right": [70]}, right=[Pattern.anything()]),
+        keyed({"right": [5]}),  # breaks the promise
+        keyed({"left": [5]}),
+        keyed({}, left=[Pattern.between(1, 10)]),  # a stored row of the range may still match
+        keyed({"right": [5]}),
+        Arrival(ended=frozenset(["right"])),
+    ]
+    outcome = run(plan(on_violation="keep"), script, reload=True)
+    assert [len(results) for results, _ in outcome] == [0, 0, 1, 0, 1, 0]
+    assert [patterns for _, patterns in outcome] == [[], [], [], [], [], [Pattern.between(1, 10)]]
+
+
+def test_a_copy_that_is_dropped_at_a_merge_counts_in_its_range_no_more() -> None:
+    """A copy was kept against a promise; then the join is restarted and drops what breaks one."""
+    one = {"constraints": [{"kind": "one_to_many", "one": "left"}], "buckets": 1}
+    low = Pattern.between(1, 10)
+    keeps, drops = plan(one, memory=1000, on_violation="keep"), plan(one, memory=1000, on_violation="drop")
+    script = [
+        keyed({"left": [3]}, left=[low]),
+        keyed({"left": list(range(100, 160))}),  # all of it is flushed
+        keyed({"left": [3]}),  # the first row of the key is on disk: this one is not known to be a copy
+        Arrival(),
+        keyed({}, right=[Pattern.value(3)]),
+    ]
+    space, said = MemorySpace(), []
+    join = build(keeps, space)
+    for number, arrival in enumerate(script):
+        if number == 3:
+            before, join = join, build(drops, space)
+            resume(join, saved(before))
+        rows = [row for table in advance(join, batch_of(drops, number, arrival)) for row in table.to_pylist()]
+        said.append([Pattern(**row["said"]["k0"]) for row in rows if row["said"]])
+    assert said == [[], [], [], [], [Pattern.value(3), low]]
+
+
+PAIRS = (pa.int64(), pa.int64())
+
+
+def pairs_plan(partitions: int = 1) -> JoinPlan:
+    """A join on two columns that propagates."""
+    made = make_plan("punctuated", options={"propagate": "said"}, keys=PAIRS)
+    kind = punctuation_type(["k0", "k1"], PAIRS)
+    output = (*made.output, OutputColumn(pa.field("said", kind), "left", COLUMN))
+    return replace(made, output=output, partitions=partitions)
+
+
+def ends_of(join: Operator, number: int, **said: list[list[Pattern]]) -> list[int]:
+    """The ends of the second column's ranges that are propagated when punctuations are received."""
+    arrival = Arrival(punctuations={name: punctuation_table(PAIRS, rows) for name, rows in said.items()})
+    tables = list(advance(join, batch_of(join.plan, number, arrival)))
+    return [row["said"]["k1"]["high"] for table in tables for row in table.to_pylist()]
+
+
+SEVEN, UP_TO_FIVE = Pattern.value(7), Pattern.between(None, 5)
+
+
+def test_a_pattern_on_two_columns_is_propagated_once() -> None:
+    space = MemorySpace()
+    join = build(pairs_plan(), space)
+    script: list[tuple[str, list[Pattern], list[int]]] = [
+        ("left", [UP_TO_FIVE, UP_TO_FIVE], [5]),
+        ("left", [UP_TO_FIVE], []),
+        ("right", [UP_TO_FIVE], []),
+        ("left", [Pattern.between(1, 4)], []),
+        ("left", [Pattern.between(None, 6)], [6]),
+    ]
+    for number, (name, ranges, propagated) in enumerate(script):
+        assert ends_of(join, number, **{name: [[SEVEN, one] for one in ranges]}) == propagated
+        before, join = join, build(pairs_plan(), space)
+        resume(join, saved(before))
+
+
+def test_a_pattern_that_former_partitions_propagated_is_not_propagated_again() -> None:
+    origins = []
+    for number in range(2):
+        join = build(pairs_plan(2), MemorySpace())
+        assert ends_of(join, 0, left=[[SEVEN, UP_TO_FIVE]]) == [5]
+        origins.append(Origin(Partition(number, 2, 0), join))
+    heir = build(replace(pairs_plan(1), former=(2,)), MemorySpace())
+    take_over(heir, Partition(0, 1, 1), origins, 0)
+    assert ends_of(heir, 1, right=[[SEVEN, UP_TO_FIVE]]) == []
+    assert ends_of(heir, 2, left=[[SEVEN, Pattern.between(None, 6)]]) == [6]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from tests.conformance.cases.punctuated import CASES
 from tests.unit.restarted import RestartedJoin
 
 from watersmeet.columns.arrow import hash_keys
+from watersmeet.columns.partitions import Partition
+from watersmeet.engine.registry import build
+from watersmeet.join.operator import Origin, advance, take_over
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.generations import Generations
@@ -432,3 +436,67 @@ def test_a_second_row_of_a_unique_key_is_dropped_when_the_first_comes_from_disk(
     assert join.count("state_rows.left") == 22
     found = join.send(keys(right=[5, 50])) + join.send(Arrival())
     assert found == Counter({(5, 5, -5): 1, (50, 50, -50): 1})
+
+
+def keys_of_bucket(bucket: int, keys: range) -> list[int]:
+    """Of some keys those in one of two buckets."""
+    places = Buckets(2).of(hash_keys([pa.array(keys)]))
+    return [key for key, place in zip(keys, places.tolist(), strict=True) if place == bucket]
+
+
+@pytest.mark.parametrize("purge", ["immediate", "batch"])
+def test_a_promised_row_leaves_memory_when_no_merge_leaves_any_of_its_bucket_on_disk(purge: str) -> None:
+    plan = slim({"buckets": 2}, memory=100 * ROW, idle_pages=1, purge=purge, purge_after=1000)
+    join = Join(replace(plan, how="left"))
+    waiting, fillers = keys_of_bucket(1, range(1000, 2000))[0], keys_of_bucket(0, range(1000, 2000))
+    old = keys_of_bucket(1, range(400))[:101]
+    join.send(keys(right=old))
+    assert join.count("spilled_rows.right") == len(old)
+    join.send(keys([waiting], fillers[:1]))
+    join.send(keys(right=fillers[1:2], said=said(right=Pattern.value(waiting))))
+    join.send(keys(right=fillers[2:3], said=said(left=Pattern.between(0, 399))))
+    assert join.count("resident_rows.left") == 1  # what is on disk of its bucket may match it, as far as is known
+    found: list[Counter[Any]] = []
+    while not join.count("left.right.punctuation"):
+        some = fillers[3 + 101 * len(found) :][:101]
+        assert len(some) == 101, "generations are never merged"
+        found.append(join.send(keys(right=some)))
+    assert found[-1] == Counter({(waiting, waiting, None): 1})
+    assert not any(found[:-1])
+    assert join.count("left.left.punctuation") == 1
+    assert join.count("state_rows.left") == 0
+
+
+def test_a_promise_that_a_waiting_row_held_up_reaches_the_disk_when_that_row_has_gone() -> None:
+    join = Join(replace(slim({"buckets": 2}, memory=20 * ROW, quota=3), how="left_semi"))
+    old, others = keys_of_bucket(1, range(100))[:31], keys_of_bucket(0, range(100, 200))[:9]
+    join.send(keys(right=old))
+    join.send(keys(left=others))
+    join.send(keys(left=old[:1], said=said(left=Pattern.value(old[0]))))  # those with lower hashes go first
+    join.send(Arrival())
+    assert [event["bucket"] for event in join.of_kind("merge")] == [1]
+    assert (join.count("waiting_rows.left"), join.count("spilled_rows.right")) == (1, 31)
+    assert join.send(keys(right=old[:1])).total() == 1  # both rows are processed, and neither is stored
+    join.send(Arrival())
+    assert join.count("left.right.punctuation") == 1
+    assert join.count("spilled_rows.right") == 30
+    join.send(Arrival())
+    assert join.of_kind("merge") == []
+
+
+def test_a_promised_row_leaves_when_what_was_on_disk_of_its_bucket_goes_to_another_partition() -> None:
+    plan = replace(slim({"buckets": 2}, memory=100 * ROW), how="left")
+    heir = Partition(1, 2, 1)
+    mine, others = (
+        [key for key in keys_of_bucket(1, range(1000)) if heir.owns(hash_keys([pa.array([key])]))[0] == is_mine]
+        for is_mine in (True, False)
+    )
+    join = Join(plan)
+    join.send(keys(right=others[:101]))
+    join.send(keys(left=mine[:1], said=said(right=Pattern.value(mine[0]))))
+    assert (join.count("spilled_rows.right"), join.count("resident_rows.left")) == (101, 1)
+    divided = replace(plan, partitions=2, former=(1,))
+    operator = build(divided, MemorySpace())
+    take_over(operator, heir, [Origin(Partition(0, 1, 0), join.operator)], join.number - 1)
+    found = rows_of(advance(operator, batch_of(divided, join.number, keys(left=mine[1:2]))))
+    assert found == Counter({(mine[0], mine[0], None): 1})

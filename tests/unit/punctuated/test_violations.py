@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from watersmeet.engine.registry import build
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.join.operator import advance
+from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing import Arrival, batch_of, make_plan, run_in_memory
-from watersmeet.testing.arrivals import KEYS
+from watersmeet.testing.arrivals import KEYS, PAYLOAD, table_of
 
 ONE_LEFT = {"kind": "one_to_many", "one": "left"}
 
@@ -30,9 +33,11 @@ def arrival(left: list[int], right: list[int], **said: list[Pattern]) -> Arrival
     )
 
 
-def go(script: list[Arrival], *constraints: dict[str, Any], **tuning: Any) -> tuple[int, dict[str, float]]:
+def go(
+    script: list[Arrival], *constraints: dict[str, Any], payload: tuple[pa.DataType, ...] = PAYLOAD, **tuning: Any
+) -> tuple[int, dict[str, float]]:
     """Run; how many results, and all violations counted."""
-    plan = make_plan("punctuated", options={"constraints": list(constraints)}, tuning=tuning)
+    plan = make_plan("punctuated", options={"constraints": list(constraints)}, payload=payload, tuning=tuning)
     join = build(plan, MemorySpace())
     results, counted = 0, {}
     for number, one in enumerate(script):
@@ -142,3 +147,54 @@ def test_orders(batches: list[list[int]], sequence: bool, direction: str, fine: 
     else:
         with pytest.raises(BrokenPromiseError, match=r"ordered|ascending|descending"):
             go(script, constraint)
+
+
+def placed(*rows: tuple[int, float | None]) -> Arrival:
+    """Right rows of a key and a place in a sequence, beside left rows of the keys 1 to 3."""
+    left = [(key, 0.0, f"left {key}") for key in (1, 2, 3)]
+    return Arrival({"left": left, "right": [(key, place, f"right {i}") for i, (key, place) in enumerate(rows)]})
+
+
+SEQUENCES = [
+    {"kind": "clustered", "input": "right", "sequence": "_p0"},
+    {"kind": "ordered", "input": "right", "sequence": "_p0"},
+]
+FLOATS = (pa.float64(), pa.string())
+
+
+@pytest.mark.parametrize("constraint", SEQUENCES, ids=lambda one: str(one["kind"]))
+@pytest.mark.parametrize("place", [None, math.nan])
+def test_a_row_without_a_place_in_the_sequence_is_a_violation(constraint: dict[str, Any], place: float | None) -> None:
+    script = [placed((1, 1), (2, 5), (2, place))]
+    with pytest.raises(BrokenPromiseError) as raised:
+        go(script, constraint, payload=FLOATS)
+    message = str(raised.value)
+    assert "expected a value in the sequence column of every row of input 'right'" in message
+    assert "1 row(s) that break this in batch 0, among them key 2" in message
+    counted = {f"violations.right.{constraint['kind']}": 1}
+    assert go(script, constraint, payload=FLOATS, on_violation="drop") == (2, counted)
+    assert go(script, constraint, payload=FLOATS, on_violation="keep") == (3, counted)
+
+
+@pytest.mark.parametrize("mode", ["drop", "keep"])
+@pytest.mark.parametrize("place", [None, math.nan])
+def test_a_row_without_a_place_closes_no_cluster(mode: str, place: float | None) -> None:
+    script = [placed((1, 1), (2, 5), (3, place)), Arrival({"right": [(2, 6.0, "right again")]})]
+    results, counted = go(script, SEQUENCES[0], payload=FLOATS, on_violation=mode)
+    assert counted == {"violations.right.clustered": 1}  # of its second batch the cluster of 2 has none
+    assert results == (2 if mode == "drop" else 3) + 1
+
+
+def test_places_beyond_two_to_the_53rd_are_told_apart_beside_a_null() -> None:
+    tracker = ClusterTracker(Clustered("right", sequence="_p0"), KEYS)
+
+    def closed(*rows: tuple[int, int | None]) -> set[int]:
+        made = table_of(make_plan("punctuated").input("right"), [(key, place, "") for key, place in rows])
+        ended: list[int] = tracker.close(made).column("_k0").to_pylist()
+        return set(ended)
+
+    assert closed((1, 2**53), (2, 2**53 + 1), (3, None)) == {1}
+    assert set(tracker.open.column("_k0").to_pylist()) == {2, 3}
+    assert closed((4, None)) == set()  # it says nothing of the others
+    assert set(tracker.open.column("_k0").to_pylist()) == {2, 3, 4}
+    assert closed((3, 2**53 + 2)) == {2, 4}

@@ -155,6 +155,24 @@ def test_without_skew_either_every_key_is_worth_caching_or_none() -> None:
     assert (model.at(1000).chunk_bytes, model.at(1001).chunk_bytes) == (100 * 100, 0)  # no chunk is read any more
 
 
+@pytest.mark.parametrize("policy", ["aligned", "ssbj", "mesh"])
+def test_any_skew_has_an_answer(policy: str) -> None:
+    """Between keys that are all alike and a stream of one key."""
+    found = {skew: _explained(policy, skew) for skew in (0.0, 5e-324, 1e-3, 0.01, 30.0, 400.0, 1e308)}
+    for little in (5e-324, 1e-3):
+        assert found[little].memory == pytest.approx(found[0.0].memory, rel=0.02)
+    for much in (400.0, 1e308):
+        assert found[much].point.cached_keys == int(policy != "mesh")
+        assert found[much].hit_share == pytest.approx(float(policy != "mesh"))
+
+
+def test_with_little_skew_all_keys_are_worth_caching_or_none() -> None:
+    """The last of 1000 keys has 1000 ** -0.001 = 0.993 of what the first one keeps waiting, which is a tie at 1000 rows
+    a loop if all are alike."""
+    model = CostModel(Workload(1000, 100, 20, skew=0.001, chunk_rows=100, waiting_overhead=8), "aligned")
+    assert [model.at(rows).cached_keys for rows in (990, 1010)] == [0, 1000]
+
+
 @pytest.mark.parametrize(("master_rows", "chunks"), [(0, 1), (1, 1), (100, 1), (101, 2)])
 def test_a_master_table_has_a_chunk_at_least(master_rows: int, chunks: int) -> None:
     assert Workload(master_rows, 100, 20, chunk_rows=100).chunks == chunks

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from watersmeet.engine.registry import build
-from watersmeet.errors import EndedInputError, StateMismatchError
+from watersmeet.errors import EndedInputError, OverloadError, StateMismatchError
 from watersmeet.join.operator import advance
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.spark.control import MAX_SIGNAL
-from watersmeet.spark.task import Position, _check_partition
+from watersmeet.spark.task import Position, _check_partition, _combine
 from watersmeet.spark.wire import Job, Kind, Layout, code
 from watersmeet.state.space import MemorySpace
 
@@ -39,6 +40,22 @@ def union(*rows: tuple[int, int, int | None, str | None, int | None]) -> pa.Tabl
     kinds = [pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.timestamp("us", "Asia/Tokyo")]
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.Table.from_arrays(arrays, names=["_input", "_hash", "_k0", "_s0", "_s1"])
+
+
+def test_record_batches_become_one_chunk_unless_they_are_too_large() -> None:
+    one, other = union((0, -1, 10, "a", 7)), union((0, -1, 10, None, 7), (0, 2, 11, "b", 8))
+    nothing = one.to_batches()[0].slice(1)
+    batches = [*one.to_batches(), nothing, *other.to_batches()]
+    table = _combine(batches)
+    assert table is not None
+    assert table.equals(pa.concat_tables([one, other]))
+    assert {column.num_chunks for column in table.columns} == {1}
+    assert _combine([]) is _combine([nothing]) is None
+    half = 1_100_000_000  # of pages that nobody has touched
+    buffers = [None, pa.py_buffer(np.array([0, half], np.int32)), pa.py_buffer(np.zeros(half, np.uint8))]
+    wide = pa.record_batch({"_s0": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    with pytest.raises(OverloadError, match="maxFilesPerTrigger"):
+        _combine([wide, wide])
 
 
 def test_rows_go_to_their_inputs_sorted_by_hash_and_normalised() -> None:

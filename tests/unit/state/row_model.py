@@ -14,7 +14,9 @@ from watersmeet.columns.arrow import Indices, concat, data_bytes, hashes_of, num
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.buckets import Buckets
+from watersmeet.state.history import held_runs
 from watersmeet.state.layouts import Layout
+from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.parts import All, Departed, Part, Rows, Whole
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run
@@ -202,6 +204,18 @@ class Pair:
             came = [self.came[name] for name in part.table["_k0"].to_pylist()]
             assert part.run.oldest <= min(came) <= max(came) <= part.run.newest
         self.check_bytes()
+        self.check_from_outside(disk)
+
+    def check_from_outside(self, disk: int) -> None:
+        """Who has but the manifest counts the same."""
+        saved = self.store.save()
+        runs = [RunEntry.of(run, "", 0, "", "") for run in saved.runs]
+        stores = [{"name": saved.name, "input": saved.input, "rows": saved.rows, "values": saved.values}]
+        held = {"resident": 0, "spilled": 0}
+        for _, run, alive in held_runs(Manifest(0, 0, "q", "", runs=runs, stores=stores)):
+            assert 0 <= alive <= run.rows
+            held[run.tier] += alive
+        assert held == {"resident": len(self.model) - disk, "spilled": disk}
 
     def check_bytes(self) -> None:
         store, saved = self.store, self.store.save()

@@ -27,6 +27,7 @@ def used(path: Path) -> StateDir:
     directory.create()
     register_join("progressive_join", directory, PLAN)
     directory.create("part-00000")
+    directory.publish("part-00000/v-000000000000.json", b"{}")
     return directory
 
 
@@ -114,6 +115,21 @@ def test_state_that_was_never_used_may_change_hands(tmp_path: Path) -> None:
     found = read_join(directory)
     assert found is not None
     assert found["partitions"] == 9
+
+
+def test_state_of_which_no_batch_was_committed_may_change_hands(tmp_path: Path) -> None:
+    """The first batch has died: its folder is there, and what it had written of its rows."""
+    directory = StateDir(tmp_path)
+    register_join("progressive_join", directory, PLAN)
+    directory.create("part-00000")
+    for name in ("run-000000000000-0-ab12-0.arrow", ".v-000000000000.json.ab12.tmp"):
+        directory.publish(f"part-00000/{name}", b"")
+    assert recorded_partitions(directory) is None
+    corrected = replace(PLAN, partitions=9, options={"memory": 6})
+    assert register_join("progressive_join", directory, corrected) == corrected
+    found = read_join(directory)
+    assert found is not None
+    assert divisions(found) == [9]
 
 
 def test_divisions_are_recorded_and_unused_ones_forgotten(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_nobody_finds_state_of_it(directory: StateDir) -> None:
 
 
 def test_state_of_another_join_is_not_taken_over(directory: StateDir) -> None:
-    (Path(directory.place) / "part-00000").mkdir()
+    directory.create("part-00000")
+    directory.publish("part-00000/v-000000000000.json", b"{}")
     with pytest.raises(StateMismatchError, match="state of another one: operator was 'unknown', is 'broadcast'"):
         register_broadcast("join", directory, "stream", "left")
     assert built_operator(directory) is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.plan.metrics import Metrics
-from watersmeet.state import layouts
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices
 from watersmeet.state.parts import Rows
@@ -21,6 +22,7 @@ from watersmeet.state.run import Run, resident_run
 from watersmeet.state.space import MemorySpace
 
 SCHEMA = pa.schema([("_hash", pa.uint64()), ("_p0", pa.int64())])
+WIDE = pa.schema([("_hash", pa.uint64()), ("_p0", pa.string())])
 
 
 def run_of(rows: int, level: int = 0, **facts: Any) -> Run:
@@ -99,20 +101,107 @@ def test_what_is_too_large_to_merge_moves_up_as_it_is() -> None:
     merge = HashTiers(fanout=2, max_rows=10).due(runs, rows_of)
     assert merge is not None
     assert (merge.runs, merge.level, merge.rewrite) == (runs, 1, False)
-    # A level above that would become too large stays where it is.
-    merge = HashTiers(fanout=2, max_rows=10).due([run_of(9, 1), run_of(1), run_of(1)], rows_of)
+    # A level above that is full and would become too large goes first, and those below it have its place.
+    runs = [run_of(9, 1), run_of(1), run_of(1)]
+    merge = HashTiers(fanout=2, max_rows=10).due(runs, rows_of)
     assert merge is not None
-    assert ([run.rows for run in merge.runs], merge.level, merge.rewrite) == ([1, 1], 1, True)
+    assert (merge.runs, merge.level, merge.rewrite) == (runs[:1], 2, False)
+    merge = HashTiers(fanout=2, max_rows=10).due([run_of(9, 2), *runs[1:]], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (runs[1:], 1, True)
 
 
-def test_no_merge_makes_a_column_too_large_for_one_array() -> None:
-    schema = pa.schema([("_hash", pa.uint64()), ("_p0", pa.string())])
-    store = RowStore("left", schema, HashTiers(fanout=2, max_bytes=2500), MemorySpace(), Accounts(Metrics()))
+LARGEST = 1000
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A run of which only its number of rows is there."""
+
+    own: int
+    level: int = 0
+    nbytes: int = 0
+
+
+def settled(tiers: HashTiers, sizes: Sequence[int]) -> Iterator[tuple[list[Counted], int]]:
+    """The runs after each batch of so many rows, and how many rows were written once more in all."""
+    runs: list[Counted] = []
+    written = 0
+    for rows in sizes:
+        runs += [Counted(rows)] if rows else []
+        while merge := tiers.due(cast(list[Run], runs), rows_of):
+            chosen = cast(list[Counted], merge.runs)
+            at = next(at for at, run in enumerate(runs) if run is chosen[0])
+            assert all(a is b for a, b in zip(runs[at:], chosen, strict=False))  # neighbours in age
+            made = [replace(run, level=merge.level) for run in chosen]
+            if merge.rewrite:
+                made = [Counted(sum(run.own for run in chosen), merge.level)]
+                written += made[0].own
+                assert made[0].own <= LARGEST
+            runs[at : at + len(chosen)] = made
+        assert [run.level for run in runs] == sorted((run.level for run in runs), reverse=True)  # older ones above
+        yield runs, written
+
+
+def check_tiers(tiers: HashTiers, sizes: Sequence[int]) -> None:
+    rows = 0
+    for batch, (runs, written) in enumerate(settled(tiers, sizes)):
+        rows += sizes[batch]
+        levels = log(batch + 1, tiers.fanout) + 2
+        assert len(runs) <= tiers.fanout * (levels + 1) * (1 + rows / LARGEST), batch
+        assert written <= rows * levels, batch
+        assert sum(run.own for run in runs) == rows
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1] * 3000,
+        [30] * 2000,
+        [LARGEST + 1] + [1] * 3000,
+        [1] * 100 + [LARGEST + 1] + [1] * 2000,
+        [LARGEST - 5] + [1] * 3000,
+        [LARGEST + 1, 1] * 500,
+        [LARGEST // 2, 1, 1] * 500,
+        [LARGEST // 4 + 1] * 500,
+        ([LARGEST + 1] + [1] * 15) * 100,
+        ([LARGEST + 1] + [1] * 60) * 40,
+        ([LARGEST // 2] * 40 + [1] * 400) * 4,
+    ],
+    ids=lambda sizes: f"{sizes[0]}, {sizes[1]}, ... {sizes[-1]}",
+)
+@pytest.mark.parametrize("lag", [0, 3])
+def test_runs_are_few_and_rows_are_rewritten_seldom_whatever_the_batches(sizes: list[int], lag: int) -> None:
+    check_tiers(HashTiers(lag=lag, max_rows=LARGEST), sizes)
+
+
+SIZES = st.one_of(st.integers(0, 3), st.integers(0, 2 * LARGEST), st.sampled_from([1, 250, 251, 999, 1000, 1001]))
+
+
+@given(
+    st.lists(st.tuples(st.lists(SIZES, min_size=1, max_size=5), st.integers(1, 60)), max_size=6),
+    st.sampled_from([2, 3, 4]),
+    st.integers(0, 3),
+)
+def test_the_same_for_batches_drawn_in_phases(phases: list[tuple[list[int], int]], fanout: int, lag: int) -> None:
+    sizes = [rows for pattern, times in phases for rows in pattern * times]
+    check_tiers(HashTiers(lag=lag, fanout=fanout, max_rows=LARGEST), sizes)
+
+
+def test_even_batches_are_written_as_often_as_they_grow_by_a_level() -> None:
+    *_, (runs, written) = settled(HashTiers(max_rows=LARGEST), [10] * 1024)
+    assert {run.own for run in runs} == {640}
+    assert (len(runs), written) == (16, 16 * (12 * 40 + 3 * 160 + 640))
+
+
+@pytest.mark.parametrize("tiers", [HashTiers, SizeTiers])
+def test_no_merge_makes_a_column_too_large_for_one_array(tiers: type[HashTiers | SizeTiers]) -> None:
+    store = RowStore("left", WIDE, tiers(fanout=2, max_bytes=2500), MemorySpace(), Accounts(Metrics()))
     for batch in range(8):
-        store.add(pa.table([[batch], ["x" * 1000]], schema=schema), batch)
+        store.add(pa.table([[batch], ["x" * 1000]], schema=WIDE), batch)
         store.settle()
     assert store.rows == 8
-    assert max(run.nbytes for run in store.runs) <= 2500
+    assert 2000 <= max(run.nbytes for run in store.runs) <= 2500
 
 
 # -- by size
@@ -143,6 +232,27 @@ def test_a_size_tier_is_a_factor_of_four(rows: int, level: int) -> None:
 def test_size_tiers_leave_runs_that_are_too_large_together() -> None:
     assert SizeTiers(smallest=10, fanout=2, max_rows=19).due([run_of(10), run_of(10)], rows_of) is None
     assert SizeTiers(smallest=10, fanout=2, max_rows=20).due([run_of(10), run_of(10)], rows_of) is not None
+
+
+def test_size_tiers_merge_the_oldest_that_may_be_one_run() -> None:
+    runs = [run_of(10) for _ in range(5)]
+    for limits in ({"max_rows": 40}, {"max_bytes": 4 * runs[0].nbytes}):
+        merge = SizeTiers(smallest=10, **limits).due(runs, rows_of)
+        assert merge is not None
+        assert merge.runs == runs[:4]
+        assert SizeTiers(smallest=10, **{name: most - 1 for name, most in limits.items()}).due(runs, rows_of) is None
+
+
+def test_a_few_wide_rows_hold_up_no_narrow_ones() -> None:
+    """A run of few rows may be as large as a run becomes."""
+    wide = pa.table([[1], ["x" * 1000]], schema=WIDE)
+    store = RowStore("left", WIDE, SizeTiers(fanout=2, max_bytes=1500), MemorySpace(), Accounts(Metrics()))
+    for batch in range(20):
+        store.add(wide if batch == 3 else pa.table([[batch], ["x"]], schema=WIDE), batch)
+        store.settle()
+        assert len(store.runs) <= 3
+        assert max(run.nbytes for run in store.runs) <= 1500
+    assert store.rows == 20
 
 
 def test_a_run_that_is_mostly_dead_is_rewritten() -> None:
@@ -257,9 +367,9 @@ def test_runs_of_one_order_and_one_width_are_merged() -> None:
     assert (merge.runs, merge.level) == ([kept[0], other], layout.closed)
 
 
-def test_a_slice_too_large_for_one_run_is_closed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "MAX_ROWS", 3)
-    layout = slices(bound=10)
+@pytest.mark.parametrize("limits", [{"max_rows": 3}, {"max_bytes": 63}])
+def test_a_slice_too_large_for_one_run_is_closed_as_it_is(limits: dict[str, int]) -> None:
+    layout = TimeSlices(span=100, share=10, bound=10, tiers=HashTiers(fanout=3, **limits))
     store = store_of(layout, time="_p0")
     add(store, [1, 2], 0, [3, 4])
     assert add(store, [1, 2], 1, [3, 4]) == 0

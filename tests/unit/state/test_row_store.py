@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from tests.unit.state.row_model import SCHEMA, STEP, Unreadable, made
 
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
+from watersmeet.state.history import held_runs
 from watersmeet.state.layouts import HashTiers, Layout
+from watersmeet.state.manifest import Manifest, RunEntry
 from watersmeet.state.pages import together
 from watersmeet.state.parts import All, Rows, Whole
 from watersmeet.state.rows import RowStore
@@ -92,6 +94,29 @@ def test_buckets_that_are_moved_to_disk_are_no_longer_counted() -> None:
     assert [run.rows for run in store.spilled] == [8]
     assert accounts.held("left") == store.rows == 16
     check_store(store)
+
+
+def test_dead_rows_of_a_bucket_that_came_back_from_disk_are_not_counted_twice() -> None:
+    """Marks are of a whole run, also where a part of it was released."""
+    store, _ = filled(HashTiers(), rows([i * STEP for i in range(16)]))
+    store.spill_run(store.resident[0])
+    (run,) = store.spilled
+    (first, second, *_) = store.pages(run)
+    store.remove(Rows(first, np.array([0, 1, 2])), "one_to_many")
+    store.remove(Rows(second, np.array([0])), "one_to_many")
+    assert "alive" not in store.save().values  # the marks say it
+    store.release(0, {run.id})
+    assert store.spilled_rows == 11
+    assert store.save().values["alive"] == {str(run.id): 11}
+    runs = [RunEntry.of(run, "", 0, "", "") for run in store.save().runs]
+    stores = [{"name": "left", "input": "left", "rows": store.rows, "values": store.save().values}]
+    assert [alive for *_, alive in held_runs(Manifest(0, 0, "q", "", runs=runs, stores=stores))] == [11]
+    state, again = store.save(), made(HashTiers(), Accounts(Metrics()))
+    unread = {name: replace(table, data=Unreadable(table.rows)) for name, table in state.tables.items()}
+    again.restore(replace(state, tables=unread))
+    assert again.spilled_rows == 11
+    store.release(1, {run.id})
+    assert store.save().values["alive"] == {str(run.id): 8}  # what is left has no dead row
 
 
 def test_pages_that_lie_one_after_the_other_are_read_as_one_part_of_bounded_size() -> None:

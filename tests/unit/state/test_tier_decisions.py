@@ -65,8 +65,8 @@ def test_a_cascade_stops_below_a_level_that_would_be_too_large() -> None:
     for batch in range(3):
         tiers.add(2, batch)
     assert tiers.levels == [(4, 1), (2, 0)]
-    assert tiers.add(2, 3) == 4  # together with the level above it would be eight
-    assert tiers.levels == [(4, 1), (4, 1)]
+    assert tiers.add(2, 3) == 4  # together with the level above it would be eight: that one makes room
+    assert tiers.levels == [(4, 2), (4, 1)]
 
 
 def test_ranges_less_ranges_are_never_empty() -> None:
@@ -104,6 +104,7 @@ def test_a_join_that_has_an_option_more_or_less_is_another_one(tmp_path: Path) -
     plan = make_plan("symmetric", options={"a": 1, "b": [1, 2]})
     register_join("progressive_join", directory, plan)
     directory.create("part-00000")
+    directory.publish("part-00000/v-000000000000.json", b"{}")
     for options, said in [
         ({"a": 1}, r"options.b was \[1, 2\], is None"),
         ({"a": 1, "b": [1, 2], "c": 3}, "options.c was None, is 3"),

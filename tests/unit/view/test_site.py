@@ -109,6 +109,28 @@ def test_with_a_token_only_who_has_it_comes_in(folder: Path) -> None:
     assert site.get("/api/joins").status_code == 200, "the cookie is enough"
 
 
+@pytest.mark.parametrize("token", ["q8+Zr/x&1==", "two words; #1", '"><script>', "ключ", "%41"])
+def test_any_token_comes_in_by_the_address_that_is_printed(folder: Path, token: str) -> None:
+    with PageServer(Board.of([folder]), token=token) as page:
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(page.url) as answer:
+            assert (answer.status, answer.url) == (200, page.address)
+        with opener.open(f"{page.address}api/joins") as answer:
+            assert json.load(answer)["joins"] == ["orders"]
+        assert "<script>" not in page._repr_html_()
+        assert f'src="{page.url}" ' in page._repr_html_()
+
+
+def test_two_pages_of_one_host_are_open_in_one_browser(folder: Path) -> None:
+    """A browser sends the cookies of a host to all of its ports."""
+    first = client(folder, "http://example.org", token="one")
+    second = client(folder, "http://example.org", token="two")
+    assert first.get("/?token=one").status_code == 200
+    assert second.get("/?token=two").status_code == 200
+    first.cookies.update(second.cookies)
+    assert first.get("/api/joins").status_code == 200
+
+
 def test_keys_are_text_in_json(tmp_path: Path) -> None:
     plan = make_plan("symmetric", keys=make_plan("symmetric").inputs[0].payload[1:2])
     key = "<script>alert(1)</script>"

@@ -435,3 +435,17 @@ def test_a_row_that_passes_by_is_probed_with_and_not_stored() -> None:
     assert counters["left.left.expired"] == 2
     join.send(left=[(1, 6)])  # ahead of the right input, which may still send one of the same time
     assert join.times("left") == [6]
+
+
+@pytest.mark.parametrize("how", ["left", "left_anti"])
+def test_a_slice_that_the_horizon_is_inside_of_comes_from_disk_once(how: str) -> None:
+    """Ten rows a second that match nothing, in slices of ten seconds, with memory for three slices of nine."""
+    memory, seconds = 3 * 100 * 24 + 100, range(100, 200)
+    join, flushed = Join(replace(plan((80, 0), memory=memory), how=how)), 0.0
+    for number in range(seconds.stop):
+        counters = join.send([(10 * number + i, number) for i in range(10)], [(-1, number)])
+        assert sum(run.nbytes for run in join.saved.runs if run.tier == "resident") <= memory
+        if number in seconds:
+            assert counters["results"] == 10
+            flushed += counters.get("rows_flushed", 0)
+    assert flushed <= 1.1 * 10 * len(seconds)  # each row goes to disk once

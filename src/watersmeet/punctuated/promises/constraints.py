@@ -5,7 +5,8 @@
 `Ordered`     keys come in order: everything before the last key is promised away.
 
 Inside a micro-batch rows have no order unless the constraint names a *sequence* column. Without one the rules are those
-that hold for every order the rows could have come in (see `ClusterTracker`).
+that hold for every order the rows could have come in (see `ClusterTracker`). A row with no value in that column breaks
+the constraint by itself; of the others' order, and of its key, it says nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ConfigDict
 
 from watersmeet.columns.arrow import HASH, key_name, key_names, numpy_of, take
@@ -98,7 +100,7 @@ class ClusterTracker:
 
     Without a sequence column the rows of a batch may have come in any order; then at most one key can straddle two
     batches that follow each other. Every other open key has ended; the straddler has ended too if its second batch
-    holds another key. With a sequence column only the key of the last row stays open.
+    holds another key. With a sequence column only the key of the last row stays open, and keys of rows without a place.
     """
 
     def __init__(self, constraint: Clustered, kinds: tuple[pa.DataType, ...]) -> None:
@@ -119,7 +121,9 @@ class ClusterTracker:
         if self.sequence is None:
             # More than one key goes on: none of them can be told to be the right one.
             return straddling if len(np.unique(ids[straddling])) > 1 else wrong
-        return _torn(ids, numpy_of(table.column(self.sequence)), opened)
+        known, places = _placed(table, self.sequence)
+        wrong[known] = _torn(ids[known], places, opened)
+        return wrong
 
     def close(self, table: pa.Table) -> pa.Table:
         """After a batch's rows: the keys of the clusters that have ended, as punctuations."""
@@ -132,8 +136,12 @@ class ClusterTracker:
             straddling = np.isin(ids[distinct], opened)
             still = ~straddling if len(distinct) > 1 else np.ones(len(distinct), np.bool_)
         else:
-            sequence = numpy_of(table.column(self.sequence))
-            still = np.isin(ids[distinct], ids[sequence == sequence.max()])
+            known, places = _placed(table, self.sequence)
+            if not len(places):  # nobody knows when these rows came: what was open may still go on
+                return self._go_on(take(keys, distinct))
+            latest = ~known  # they may have come last
+            latest[known] = places == places.max()
+            still = np.isin(ids[distinct], ids[latest])
         here = take(keys, distinct)
         going = here.filter(pa.array(still))
         ended = pa.concat_tables([here.filter(pa.array(~still)), self.open])
@@ -141,6 +149,12 @@ class ClusterTracker:
         ended = ended.filter(pa.array(~np.isin(both[going.num_rows :], both[: going.num_rows])))
         self.open, self._table = going, None
         return ended
+
+    def _go_on(self, here: pa.Table) -> pa.Table:
+        """Some keys are open, too; none has ended."""
+        both = pa.concat_tables([self.open, here])
+        self.open, self._table = take(both, first_of_each(group_ids(key_columns(both)))), None
+        return here.slice(0, 0)
 
     def _ids(self, table: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Group numbers of the rows and of the open keys."""
@@ -180,14 +194,17 @@ class OrderTracker:
         wrong = np.zeros(table.num_rows, np.bool_)
         if self.sequence is None or table.num_rows < 2:
             return wrong
-        sequence = numpy_of(table.column(self.sequence))
-        codes = ranked(self.ordering.codes(table.column(key_name(self.column))))[1]
+        known, sequence = _placed(table, self.sequence)
+        if not len(sequence):
+            return wrong
+        codes = ranked(self.ordering.codes(table.column(key_name(self.column))))[1][known]
         codes = codes if self.ascending else -codes
         order = np.argsort(sequence, kind="stable")
         places, starts = np.unique(sequence[order], return_index=True)
         reached = np.maximum.accumulate(np.maximum.reduceat(codes[order], starts))
         earlier = np.concatenate(([np.iinfo(np.int64).min], reached[:-1]))  # rows of one place have no order
-        return np.asarray(codes < earlier[np.searchsorted(places, sequence)])
+        wrong[known] = codes < earlier[np.searchsorted(places, sequence)]
+        return wrong
 
     def close(self, table: pa.Table) -> pa.Table:
         """After a batch's rows: everything before the last key, as a punctuation."""
@@ -200,6 +217,17 @@ class OrderTracker:
         end = "_high" if self.ascending else "_low"
         known = {f"{end}{self.column}": column.slice(last, 1), f"{end}_closed{self.column}": pa.array([False])}
         return pa.table([known.get(field.name, pa.nulls(1, field.type)) for field in schema], schema=schema)
+
+
+def unplaced(table: pa.Table, sequence: str) -> Mask:
+    """Rows without a place in the order of a sequence column: a null or NaN is none."""
+    return numpy_of(pc.is_null(table.column(sequence), nan_is_null=True)).astype(np.bool_)
+
+
+def _placed(table: pa.Table, sequence: str) -> tuple[Mask, npt.NDArray[Any]]:
+    """Which rows have a place, and these places. (With the nulls among them whole numbers would become floats.)"""
+    known = ~unplaced(table, sequence)
+    return known, numpy_of(table.column(sequence).filter(pa.array(known)))
 
 
 def _torn(ids: npt.NDArray[np.int64], sequence: npt.NDArray[Any], opened: npt.NDArray[np.int64]) -> Mask:

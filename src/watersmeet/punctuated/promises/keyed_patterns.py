@@ -7,12 +7,13 @@
                day,kind  (*, day < 3, kind >= "m")           no value at all: every entry is tried
 
 Entries are hash-sorted tables in runs whose lengths fall by halves; a lookup joins the rows with the entries on the
-value columns, compares the values themselves and then checks the ranges of the pairs found.
+value columns, compares the values themselves and then checks the ranges of the pairs found. Of entries with several
+ranges those that another one covers are forgotten when runs are merged; with one range those that touch become one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +34,15 @@ from watersmeet.columns.arrow import (
 )
 from watersmeet.columns.grouping import first_of_each, group_ids
 from watersmeet.columns.matching import equal_keys, match_blocks
+from watersmeet.punctuated.promises.codes import Codes
 from watersmeet.punctuated.promises.intervals import GROWTH, Intervals, Mask, Sources, batches
 from watersmeet.punctuated.promises.ordering import Ordering
+from watersmeet.punctuated.promises.patterns import Shaped
 from watersmeet.state.side_table import SideTable
+
+COMPARISONS = 1 << 24  # of entries with several ranges when runs are merged: with more of them the batch would stall
+
+Bounds = tuple[Codes, Codes, Mask]  # low, high, endless
 
 
 class KeyedPatterns:
@@ -103,6 +110,20 @@ class KeyedPatterns:
             counts += np.bincount(j, minlength=entries.num_rows)
         return counts
 
+    def covers(self, shaped: Shaped) -> Mask:
+        """Which patterns of a shape lie in one that is held: those of the same shape, and those that say more."""
+        covered = np.zeros(shaped.table.num_rows, np.bool_)
+        says_more = {*self.values} <= {*shaped.values} and {*self.ranges} <= {*shaped.values, *shaped.ranges}
+        if not says_more or not self.pieces:
+            return covered
+        needles, order = self._sorted(shaped.table, self.values)
+        bounds = {column: shaped.bounds(column, ordering) for column, ordering in self.orderings.items()}
+        for piece in self.pieces:
+            for i, j in self._equal(needles, piece.table):
+                at = order[i]
+                covered[at[_within(bounds, at, self._bounds(piece.table), j)]] = True
+        return covered
+
     def explain(self, row: pa.Table) -> str:
         """The promise that holds a row (a table of one), in words."""
         needles, _ = self._needles(row)
@@ -126,12 +147,14 @@ class KeyedPatterns:
 
     def _needles(self, table: pa.Table) -> tuple[pa.Table, Indices | None]:
         """Rows under this shape's own hash, sorted, and where they stood; single keys have the rows' hash already."""
-        if self.is_point:
-            return table, None
+        return (table, None) if self.is_point else self._sorted(table, range(len(self.kinds)))
+
+    def _sorted(self, table: pa.Table, columns: Sequence[int]) -> tuple[pa.Table, Indices]:
+        """Some key columns under this shape's own hash, sorted, and where they stood."""
         hashes = self._hashes(table)
         order = sort_order(hashes)
-        keys = table.select([key_name(i) for i in range(len(self.kinds))])
-        return take(keys.add_column(0, HASH, pa.array(hashes)), order), order
+        keys = pa.table({HASH: pa.array(hashes), **{key_name(i): table.column(key_name(i)) for i in columns}})
+        return take(keys, order), order
 
     def _hashes(self, table: pa.Table) -> Hashes:
         if self.is_point:
@@ -142,25 +165,37 @@ class KeyedPatterns:
 
     def _pairs(self, needles: pa.Table, entries: pa.Table) -> list[tuple[Indices, Indices]]:
         pairs = []
-        for i, j in match_blocks(hashes_of(needles), hashes_of(entries)):
-            inside = equal_keys(entries, j, needles, i)  # the entries' schema names the value columns
-            for column in self.ranges:
-                inside &= self._in_range(column, needles, i, entries, j)
+        for i, j in self._equal(needles, entries):
+            inside = np.ones(len(i), np.bool_)
+            for column, (low, high, endless) in self._bounds(entries).items():
+                codes = self.orderings[column].codes(needles.column(key_name(column)))[i]
+                inside &= (codes >= low[j]) & (endless[j] | (codes < high[j]))
             if inside.any():
                 pairs.append((i[inside], j[inside]))
         return pairs
 
-    def _in_range(self, column: int, needles: pa.Table, i: Indices, entries: pa.Table, j: Indices) -> Mask:
-        ordering = self.orderings[column]
-        codes = ordering.codes(needles.column(key_name(column)))[i]
-        low, high = (ordering.from_arrow(entries.column(f"{name}{column}"))[j] for name in ("_low", "_high"))
-        endless: npt.NDArray[np.bool_] = numpy_of(entries.column(f"_endless{column}")).astype(np.bool_)[j]
-        return np.asarray((codes >= low) & (endless | (codes < high)))
+    def _equal(self, needles: pa.Table, entries: pa.Table) -> Iterator[tuple[Indices, Indices]]:
+        """The pairs whose values are equal; the ranges are not looked at."""
+        for i, j in match_blocks(hashes_of(needles), hashes_of(entries)):
+            same = equal_keys(entries, j, needles, i)  # the entries' schema names the value columns
+            if same.any():
+                yield i[same], j[same]
+
+    def _bounds(self, entries: pa.Table) -> dict[int, Bounds]:
+        """The ranges of entries."""
+        found = {}
+        for column, ordering in self.orderings.items():
+            low, high = (ordering.from_arrow(entries.column(f"{name}{column}")) for name in ("_low", "_high"))
+            found[column] = low, high, numpy_of(entries.column(f"_endless{column}")).astype(np.bool_)
+        return found
 
     def _compacted(self, table: pa.Table) -> pa.Table:
-        """Equal single keys once; with one range column, the touching ranges of equal values as one."""
-        if table.num_rows < 2 or len(self.ranges) > 1:
+        """Equal single keys once; with one range column, the touching ranges of equal values as one; with several, the
+        entries that no other one covers."""
+        if table.num_rows < 2:
             return table
+        if len(self.ranges) > 1:
+            return table.filter(pa.array(~self._covered(table)))
         values = [table.column(key_name(i)) for i in self.values]
         ids = group_ids(values) if values else np.zeros(table.num_rows, np.int64)
         if not self.ranges:
@@ -183,3 +218,25 @@ class KeyedPatterns:
         ]  # fmt: skip
         merged = pa.Table.from_arrays([*columns.columns, *fresh], names=table.column_names)
         return take(merged, sort_order(hashes_of(merged)))
+
+    def _covered(self, entries: pa.Table) -> Mask:
+        """Entries that lie in another one of the same table; of equal ones all but the first."""
+        covered, bounds = np.zeros(entries.num_rows, np.bool_), self._bounds(entries)
+        alike = np.unique(hashes_of(entries), return_counts=True)[1]
+        if int(np.sum(alike**2)) > COMPARISONS:
+            return covered
+        for i, j in self._equal(entries, entries):
+            i, j = i[i != j], j[i != j]
+            inside = _within(bounds, i, bounds, j)
+            inside[inside] = (i > j)[inside] | ~_within(bounds, j[inside], bounds, i[inside])
+            covered[i[inside]] = True
+        return covered
+
+
+def _within(bounds: dict[int, Bounds], i: Indices, others: dict[int, Bounds], j: Indices) -> Mask:
+    """Of which pairs all ranges of the first lie in those of the second."""
+    inside = np.ones(len(i), np.bool_)
+    for column, (low, high, endless) in others.items():
+        mine, end, has_none = bounds[column]
+        inside &= (mine[i] >= low[j]) & (endless[j] | (~has_none[i] & (end[i] <= high[j])))
+    return inside

@@ -13,7 +13,7 @@ its source, for the account of what was purged why. `add` returns what is new (a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -131,9 +131,13 @@ class PunctuatedRange:
         for partition, held_there in self.former.items():
             mine = np.flatnonzero(partition.owns(hashes_of(table)))
             found[mine] |= held_there.find(take(table, mine))
-        if self.voided.pieces and found.any():
-            found[self.voided.find(table) > 0] = 0
+        if found.any():
+            found[self.find_voided(table)] = 0
         return found
+
+    def find_voided(self, table: pa.Table) -> Mask:
+        """Of which rows, sorted by hash, the promises of the key were taken back."""
+        return self.voided.find(table) > 0
 
     def explain(self, row: pa.Table) -> str:
         """The promise that covers a row (a table of one), in words."""
@@ -154,14 +158,19 @@ class PunctuatedRange:
     def covers(self, shaped: Shaped) -> Mask:
         """Which patterns of one shape are surely promised already (a pattern that only several promises together
         cover may be missed)."""
-        if self.everything:
-            return np.ones(shaped.table.num_rows, np.bool_)
-        covered = np.zeros(shaped.table.num_rows, np.bool_)
+        if self.voided.pieces:
+            return np.zeros(shaped.table.num_rows, np.bool_)
+        return self._holds(shaped) | bool(self.everything)
+
+    def _holds(self, shaped: Shaped) -> Mask:
+        """The same, whatever was taken back."""
+        held = np.zeros(shaped.table.num_rows, np.bool_)
         for column in (*shaped.values, *shaped.ranges):
-            if column in self.intervals and not self.voided.pieces:
-                held = self.intervals[column]
-                covered |= held.covers(*shaped.bounds(column, held.ordering))
-        return covered
+            if (intervals := self.intervals.get(column)) is not None:
+                held |= intervals.covers(*shaped.bounds(column, intervals.ordering))
+        for patterns in self.keyed.values():
+            held |= patterns.covers(shaped)
+        return held
 
     def void(self, rows: pa.Table, batch: int) -> None:
         """Take the promises back for the keys of these rows, until the input ends."""
@@ -224,6 +233,9 @@ class PunctuatedRange:
             delta = self.add_intervals(ordered[0], self._intervals(shaped, ordered[0], batch, source))
             delta.count = shaped.table.num_rows
             return delta
+        shaped = replace(shaped, table=shaped.table.filter(pa.array(~self._holds(shaped))))
+        if not shaped.table.num_rows:
+            return Delta()
         patterns = self._patterns(shaped.values, shaped.ranges)
         patterns.add(patterns.entries(shaped.table, arrow_bounds(shaped, patterns), SOURCES[source], batch))
         delta = Delta(count=shaped.table.num_rows)
@@ -272,6 +284,9 @@ class PunctuatedRange:
         for column, held in other.intervals.items():
             for part in held.parts:
                 self._interval_set(column).add(part)
+        for shape, patterns in other.keyed.items():
+            for piece in patterns.pieces:
+                self._patterns(*shape).add(piece.table)
 
     def _former(self, partition: Partition) -> PunctuatedRange:
         name = f"{self.name}@{partition.division}-{partition.number}-{partition.of}"

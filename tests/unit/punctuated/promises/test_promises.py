@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from time import process_time
@@ -15,9 +18,10 @@ from tests.unit.punctuated.test_minimal_state import covers
 
 from watersmeet.columns.arrow import hash_keys, key_name, sort_by_hash
 from watersmeet.errors import OptionError
+from watersmeet.punctuated.promises import keyed_patterns
 from watersmeet.punctuated.promises.intervals import Intervals, IntervalSet
 from watersmeet.punctuated.promises.ordering import Ordering, is_ordered
-from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
+from watersmeet.punctuated.promises.patterns import Pattern, Shaped, punctuation_table, shapes
 from watersmeet.punctuated.promises.punctuation import SOURCES, PunctuatedRange, by_reason
 from watersmeet.testing.keys import BINARY, STRINGS
 
@@ -175,3 +179,77 @@ def test_a_row_leaves_by_the_first_of_its_reasons() -> None:
     first = {bits: next(name for name, bit in SOURCES.items() if bits & bit) for bits in range(1, 16)}
     assert found == {name: [bits for bits in range(1, 16) if first[bits] == name] for name in SOURCES}
     assert by_reason(np.array([0, 4], np.uint8)).keys() == {"ordered"}
+
+
+SERIES: dict[str, Callable[[int], list[Pattern]]] = {
+    "the same ranges": lambda n: [Pattern.between(0, 10), Pattern.between(None, 5)],
+    "one range grows": lambda n: [Pattern.between(0, 10), Pattern.between(None, n)],
+    "both ranges grow": lambda n: [Pattern.between(0, n + 1), Pattern.between(None, n)],
+    "ranges shrink": lambda n: [Pattern.between(n, 1000), Pattern.between(n, None)],
+    "a value and a range": lambda n: [Pattern.value(7), Pattern.between(None, 5)],
+}
+
+
+@pytest.mark.parametrize("others", [0, 40])
+@pytest.mark.parametrize("name", SERIES)
+def test_promises_on_two_columns_that_another_one_covers_are_forgotten(name: str, others: int) -> None:
+    series, kinds = SERIES[name], [pa.int64(), pa.int64()]
+    promises = PunctuatedRange("left", kinds)
+    apart = [[Pattern.between(-10 * i, 1 - 10 * i), Pattern.between(2000, 3000)] for i in range(10, 10 + others)]
+    if apart:
+        promises.add_punctuations(punctuation_table(kinds, apart), 0)
+    news = [promises.add_punctuations(punctuation_table(kinds, [series(n)]), n).count for n in range(200)]
+    assert len(promises) == others + 1
+    assert set(news[1:]) == ({1} if "grow" in name else {0})
+    again = punctuation_table(kinds, [series(199), *apart])
+    assert promises.add_punctuations(again, 200).is_empty
+
+
+@pytest.mark.parametrize(("comparisons", "held"), [(99, 10), (100, 1)])
+def test_ranges_are_compared_with_each_other_as_long_as_that_stalls_no_batch(
+    comparisons: int, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_patterns, "COMPARISONS", comparisons)
+    promises = PunctuatedRange("left", [pa.int64(), pa.int64()])
+    rows = [[Pattern.between(0, 1 + n), Pattern.between(None, n)] for n in range(10)]
+    promises.add_punctuations(punctuation_table(promises.kinds, rows), 0)
+    assert len(promises) == held
+
+
+def test_a_pattern_on_a_text_covers_those_that_say_more() -> None:
+    kinds = [pa.string(), pa.int64()]
+    promises = PunctuatedRange("left", kinds)
+    promises.add_punctuations(punctuation_table(kinds, [[Pattern.value("a"), Pattern.anything()]]), 0)
+    more = [[Pattern.value(text), Pattern.between(None, 3)] for text in "ab"]
+    assert promises.add_punctuations(punctuation_table(kinds, more), 1).count == 1
+    assert len(promises) == 2
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_covered_pattern_is_promised_and_one_that_is_promised_as_a_whole_is_covered(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = [rng.choice(list(MAKE)) for _ in range(rng.randint(1, 3))]
+    keys = table_of(kinds, list(itertools.product(*([MAKE[kind](x) for x in range(6)] for kind in kinds))))
+
+    def some_patterns(count: int) -> Iterator[tuple[Shaped, set[int]]]:
+        """Patterns of many keys, one by one, and the keys that each is about."""
+        rows = [[some_pattern(rng, kind) for kind in kinds] for _ in range(count)]
+        for shaped in shapes(punctuation_table(kinds, rows), kinds):
+            for at in range(shaped.table.num_rows if len(shaped.values) < len(kinds) else 0):
+                alone = PunctuatedRange("left", kinds)
+                alone.add_punctuations(shaped.table.slice(at, 1), 0)
+                yield replace(shaped, table=shaped.table.slice(at, 1)), about(alone)
+
+    def about(promises: PunctuatedRange) -> set[int]:
+        return set(np.flatnonzero(promises.find(keys)).tolist())
+
+    promises = PunctuatedRange("left", kinds)
+    for batch in range(12):
+        for shaped, mine in some_patterns(1):
+            promises.add_punctuations(shaped.table, batch)
+            assert promises.covers(shaped).all() or not mine
+    for shaped, mine in some_patterns(20):
+        if promises.covers(shaped)[0]:
+            assert mine <= about(promises)
+    promises.void(keys.slice(0, 1), 9)
+    assert not any(promises.covers(shaped).any() for shaped, _ in some_patterns(5))
