@@ -2,11 +2,12 @@
 
     python benchmarks/scaling.py [--rows 500000] [--batches 12] [--resume]
 
-The model is `watersmeet.chooser.scaling` (docs/scaling.md). Its costs are fitted, by least squares that allow no
-negative cost, to runs on `local[1]`, `local[2]` and `local-cluster[2,1,1024]` with batches of two sizes and several
-numbers of partitions. Then it is compared with runs on `local-cluster[4,1,1024]`. Executors of a cluster are processes
-of their own; they share the cores of this machine, so no more of them count. Every setting runs in its own process,
-which joins the same rows before it is measured, until its JVMs have compiled what they run.
+The model is `watersmeet.chooser.scaling` (docs/scaling.md). What the driver does for a task is measured by jobs whose
+tasks do nothing: with two cores nobody can tell it from what a task does on its core. The other costs are fitted, by
+least squares that allow no negative cost, to runs on `local[1]`, `local[2]` and `local-cluster[2,1,1024]` with batches
+of two sizes and several numbers of partitions. Then it is compared with runs on `local-cluster[4,1,1024]`. Executors of
+a cluster are processes of their own; they share the cores of this machine, so no more of them count. Every setting runs
+in its own process, which joins the same rows before it is measured, until its JVMs have compiled what they run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 import harness as h
@@ -38,6 +40,8 @@ SMALL, LARGE = "local-cluster[2,1,1024]", "local-cluster[4,1,1024]"
 FITTED = [("local[1]", 1), ("local[1]", 4), ("local[2]", 2), ("local[2]", 4), ("local[2]", 8), (SMALL, 2), (SMALL, 4)]
 CHECKED = [(LARGE, 4), (LARGE, 8)]
 TERMS = tuple(one.name for one in fields(BatchCosts))
+FEW_TASKS = 100
+NONE_KNOWN: Mapping[str, float] = MappingProxyType({})
 FIRST, FULL = 4, 500_000
 WARM_UP_SECONDS = 20.0  # for each executor
 RESULT = h.RESULTS / "scaling.json"
@@ -66,17 +70,21 @@ def terms(rows: int, partitions: int, cores: int, executors: int = 1) -> list[fl
     return [parts[name] for name in TERMS]
 
 
-def fit(samples: list[tuple[list[float], float]]) -> dict[str, float]:
-    """The costs that fit best relative to the times, none of them negative (a term that would be is left out)."""
+def fit(
+    samples: list[tuple[list[float], float]], known: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, float]:
+    """The costs that fit best relative to the times beside those that are known, none of them negative (a term that
+    would be is left out)."""
     scale = np.array([1 / seconds for _, seconds in samples])
     wanted = np.array([some for some, _ in samples]) * scale[:, None]
-    kept = list(range(len(TERMS)))
+    left = 1 - wanted @ np.array([known.get(name, 0.0) for name in TERMS])
+    kept = [place for place, name in enumerate(TERMS) if name not in known]
     while True:
-        found, *_ = np.linalg.lstsq(wanted[:, kept], np.ones(len(samples)), rcond=None)
+        found, *_ = np.linalg.lstsq(wanted[:, kept], left, rcond=None)
         if (found >= 0).all():
             break
         del kept[int(found.argmin())]
-    costs = dict.fromkeys(TERMS, 0.0)
+    costs = {**dict.fromkeys(TERMS, 0.0), **known}
     costs.update({TERMS[place]: float(cost) for place, cost in zip(kept, found, strict=True)})
     return costs
 
@@ -127,12 +135,30 @@ def measure(master: str, partitions: int, rows: int, batches: int) -> float:
         return statistics.median(once(next(turns)).seconds[FIRST:])
 
 
+def task_seconds() -> float:
+    """What a task that does nothing takes: by how much a job with many of them is longer than one with few."""
+    spark = session("local[2]", 2)
+
+    def job(tasks: int) -> float:
+        started = monotonic()
+        spark.range(0, tasks, 1, tasks).write.format("noop").mode("append").save()
+        return monotonic() - started
+
+    few, many = FEW_TASKS, 5 * FEW_TASKS
+    for _ in range(10):
+        job(many)
+    return statistics.median((job(many) - job(few)) / (many - few) for _ in range(15))
+
+
 def in_process(master: str, partitions: int, rows: int, batches: int) -> float:
     """`measure` in a process of its own."""
-    command = [sys.executable, __file__, "--one", master, str(partitions), str(rows), str(batches)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    return _apart("--one", master, str(partitions), str(rows), str(batches))
+
+
+def _apart(*arguments: str) -> float:
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{master}, {partitions} partitions, {rows} rows:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+        sys.exit(f"{' '.join(arguments)}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
     return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
@@ -143,7 +169,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--resume", action="store_true", help="leave out settings that the result file has")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--task", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.task:
+        print(json.dumps({"seconds": task_seconds()}))
+        return
     if arguments.one:
         master, *numbers = arguments.one
         print(json.dumps({"seconds": measure(master, *(int(number) for number in numbers))}))
@@ -160,7 +190,8 @@ def main() -> None:
             one = {"master": master, "partitions": partitions, "rows": rows, "seconds": round(seconds, 4)}
             found.append({**one, "fitted": (master, partitions) in FITTED})
             h.console.print(f"{master}, {partitions} partitions, {rows:,} rows: {seconds:.3f} s", highlight=False)
-    costs = fit([(terms(*setting(one)), one["seconds"]) for one in found if one["fitted"]])
+    samples = [(terms(*setting(one)), one["seconds"]) for one in found if one["fitted"]]
+    costs = fit(samples, {"task": _apart("--task")})
     for one in found:
         one["model"] = round(predicted(costs, *setting(one)), 4)
         one["model_over_measured"] = round(one["model"] / one["seconds"], 3)

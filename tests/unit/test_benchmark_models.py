@@ -78,6 +78,14 @@ def test_the_fit_finds_the_costs(scaling: ModuleType) -> None:
     assert scaling.fit(samples) == pytest.approx(costs)
 
 
+def test_the_fit_keeps_what_is_known(scaling: ModuleType) -> None:
+    costs = {"driver": 0.2, "task": 0.01, "slot": 0.05, "row": 2e-6, "remote": 0.1, "move": 1e-6}
+    # In rounds of as many partitions as cores, tasks in the driver and in the slots cannot be told apart.
+    settings = [(n, p, 1, e) for n in (10_000, 100_000) for p in (1, 4) for e in (1, 2)]
+    samples = [(scaling.terms(*one), scaling.predicted(costs, *one)) for one in settings]
+    assert scaling.fit(samples, {"task": 0.01}) == pytest.approx(costs)
+
+
 def test_executors_are_processes_of_a_cluster(scaling: ModuleType) -> None:
     masters = ("local[2]", scaling.SMALL, scaling.LARGE)
     assert [scaling.executors_of(master) for master in masters] == [1, 2, 4]

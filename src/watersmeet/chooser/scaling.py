@@ -34,12 +34,12 @@ class Slots(NamedTuple):
 class BatchCosts:
     """Seconds, of a machine with two cores; `benchmarks/scaling.py` fits those of another one."""
 
-    driver: float = 0.2
-    task: float = 0.003
-    slot: float = 0.029
+    driver: float = 0.144
+    task: float = 0.0121
+    slot: float = 0.0099
     row: float = 6.4e-7
-    remote: float = 0.067
-    move: float = 1.1e-6
+    remote: float = 0.02
+    move: float = 4.5e-7
 
     def parts(
         self,
@@ -75,7 +75,7 @@ class BatchCosts:
         """The number of partitions with which a micro-batch takes least; more than cores never pay.
 
         >>> [BatchCosts().best(rows, cores=100) for rows in (1_000, 100_000, 10_000_000)]
-        [1, 3, 33]
+        [1, 2, 16]
         """
         return min(range(1, cores + 1), key=lambda some: self.seconds(rows, some, cores, **more))
 
