@@ -120,13 +120,12 @@ class Binding:
         wire = Wire(plan, self.sources, key_types, clock=self.clock)
         job = self._job(directory, plan, wire)
         tell(job.join, self._story(plan, rows), directory)
-        union = wire.union(self._control(spark, directory, wire), self._ticks(spark, directory, wire))
         access = packed_access(job.state_dir, *self.places)
+        streams, target = wire.streams(), F.pmod(HASH, F.lit(plan.partitions)).cast("int")
         if plan.hot_keys:
-            union = with_targets(union, job, access, wire.content())
+            streams = with_targets(streams, job, access, wire.content())
             target = partition_of_row(plan.partitions)
-        else:
-            target = F.pmod(HASH, F.lit(plan.partitions)).cast("int")
+        union = wire.union(self._control(spark, directory, wire), streams, self._ticks(spark, directory, wire))
         return self._results(union.repartitionById(plan.partitions, target), job, access)
 
     def _check_hot_keys(self, plan: JoinPlan) -> None:

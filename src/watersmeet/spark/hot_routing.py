@@ -1,11 +1,12 @@
 """Where the rows of hot keys go: known before the shuffle, without a row leaving the JVM for it.
 
-    union of the streams  --a row for each route of its key-->  rows with their targets, copies included  -->  shuffle
+    the streams  --a row for each route of its key-->  rows with their targets, copies included  -->  union, shuffle
                                    ^
     the routes of this batch, read from the state (`engine.guests.hot_table`)
 
 The driver reads the routes when it plans the batch (`planning`): they are a literal in the plan, a map by the hash of
-the key, in which every row looks its own up. Where there are none, Spark's optimizer knows that nothing is found.
+the key, in which every row looks its own up. Where there are none, Spark's optimizer knows that nothing is found. This
+is done in each stream and not in their union, where Spark would have to begin a row anew.
 Where the driver cannot be asked (in Spark Connect) a task reads them, and rows find theirs by a broadcast join: its
 right side is no stream, so that Spark runs it anew in every micro-batch, and the task knows the batch from its local
 properties, like those of the join.
@@ -33,7 +34,7 @@ from watersmeet.plan.hot_table import routes, signed
 from watersmeet.spark.failure import noted, reported
 from watersmeet.spark.planning import planned
 from watersmeet.spark.task import BatchFunction, Position
-from watersmeet.spark.wire import INPUT, Job, Kind, code, hot_code, hot_target
+from watersmeet.spark.wire import INPUT, Job, Kind, code, hot_code, hot_target, united
 from watersmeet.spark.worker import spare_work
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
@@ -46,15 +47,22 @@ _ROUTES = f"array<struct<key: long, value: array<array<struct<{_CODE}: int, {_TA
 Entry = tuple[int, int, int, list[int]]
 
 
-def with_targets(union: DataFrame, job: Job, access: Packed, content: Sequence[str]) -> DataFrame:
-    """The rows of a union, those of hot keys with their targets in `_input`, and once for each copy. `content` are the
+def with_targets(streams: Sequence[DataFrame], job: Job, access: Packed, content: Sequence[str]) -> list[DataFrame]:
+    """The rows of streams, those of hot keys with their targets in `_input`, and once for each copy. `content` are the
     columns by which a target is picked."""
-    text = planned(union.sparkSession, partial(_as_json, job))
-    routed = _joined(union, job, access) if text is None else _looked_up(union, text)
+    text = planned(streams[0].sparkSession, partial(_as_json, job))
+    if text is None:
+        return [_targeted(_joined(united(streams), job, access), content)]
+    return [_targeted(_looked_up(stream, text), content) for stream in streams]
+
+
+def _targeted(routed: DataFrame, content: Sequence[str]) -> DataFrame:
+    """Rows with their routes, as they travel."""
     picked = F.pmod(F.xxhash64(*content), F.size(_TARGETS)).cast("int")
     target = F.element_at(_TARGETS, picked + 1)
     row = F.when(F.col(_CODE).isNull(), F.col(INPUT)).otherwise(hot_code(F.col(_CODE), target))
-    return routed.select(row.cast("int").alias(INPUT), *(F.col(name) for name in union.columns if name != INPUT))
+    sent = (name for name in routed.columns if name not in (INPUT, _KEY, _FROM, _CODE, _TARGETS))
+    return routed.select(row.cast("int").alias(INPUT), *sent)
 
 
 def partition_of_row(partitions: int) -> Column:
@@ -63,12 +71,12 @@ def partition_of_row(partitions: int) -> Column:
     return F.when(F.col(INPUT) < 0, hot_target(F.col(INPUT))).otherwise(home)
 
 
-def _looked_up(union: DataFrame, text: Column) -> DataFrame:
+def _looked_up(stream: DataFrame, text: Column) -> DataFrame:
     """With the routes that the driver reads while the batch is planned. A map is searched from its beginning, but there
-    are few hot keys; and the driver is asked for each copy of the expression, of which there is one."""
+    are few hot keys; and the driver is asked for each copy of the expression, but reads the routes once."""
     by_hash = F.map_from_entries(F.from_json(text.cast("string"), _ROUTES))
     mine = F.get(F.try_element_at(by_hash, F.col(HASH)), F.col(INPUT))
-    return union.select("*", F.explode_outer(mine).alias(_KEY)).select(*union.columns, f"{_KEY}.*")
+    return stream.select("*", F.explode_outer(mine).alias(_KEY)).select(*stream.columns, f"{_KEY}.*")
 
 
 def _as_json(job: Job, batch: int) -> bytes | None:

@@ -102,6 +102,11 @@ def targets_of(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.where(codes < 0, (-1 - codes) >> HOT_BITS, -1).astype(np.int32)
 
 
+def united(streams: Sequence[DataFrame]) -> DataFrame:
+    """One stream of several that have the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), streams)
+
+
 def slot_name(slot: int) -> str:
     """The column of the union that a slot is."""
     return f"_s{slot}"
@@ -288,12 +293,10 @@ class Wire:
         self.layout = self._layout(sources)
         self._sources = list(sources)
 
-    def union(self, control: DataFrame, ticks: DataFrame | None) -> DataFrame:
+    def union(self, control: DataFrame, streams: Sequence[DataFrame], ticks: DataFrame | None) -> DataFrame:
         """All streams in their order: the control markers, the sources, the ticks. Spark numbers the sources of a query
         by it (see `numbered`)."""
-        return reduce(
-            lambda one, other: one.unionByName(other), [control, *self.streams(), *([] if ticks is None else [ticks])]
-        )
+        return united([control, *streams, *([] if ticks is None else [ticks])])
 
     def streams(self) -> list[DataFrame]:
         """The rows of the sources, as they travel."""
