@@ -199,7 +199,8 @@ def test_a_row_without_a_future_is_not_taken_in() -> None:
         Arrival({"left": [], "right": rows(7, first=10)}),
     ]
     directory, fixed = MemoryDir({}), Fixed(7, "left")
-    assert not sum(placed(case, script, fixed, directory), Counter())
+    found: Counter[Any] = sum(placed(case, script, fixed, directory), Counter())
+    assert not found
     counters = counted(directory)
     assert counters["rows_copied.right"] == 3 * len(fixed.away)
     assert counters["left.right.punctuation"] == 3 * len(fixed.away) + 1, "two at home wait to be purged"
