@@ -31,6 +31,7 @@ from watersmeet.engine.placement import Place
 from watersmeet.engine.registry import build, operator_class
 from watersmeet.engine.spreading import candidates, empty
 from watersmeet.errors import StateMismatchError
+from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.hot_table import HotKey, HotTable, home_of
 from watersmeet.state.space import MemorySpace
@@ -49,9 +50,17 @@ def spreads(case: Case) -> bool:
     return bool(operator_class(case.operator).splits(case.plan())) and case.account is None
 
 
+def promises(case: Case) -> bool:
+    """Whether inputs say what will not come."""
+    return operator_class(case.operator).has_promises
+
+
 def _policy(case: Case) -> object:
-    """Policies of a semi-stream join read the table in different ways."""
-    return case.options["policy"] if case.operator == "semi_stream" else None
+    """Policies of a semi-stream join read the table in different ways, and each kind of promise purges in its own."""
+    if case.operator == "semi_stream":
+        return case.options["policy"]
+    kinds = sorted(one["kind"] for one in case.options.get("constraints", ()))
+    return (*kinds, "memory" in case.tuning, "quota" in case.tuning) if promises(case) else None
 
 
 def _kind(case: Case) -> object:
@@ -71,6 +80,7 @@ ONCE = ALL if SOAK else list({(case.operator, _policy(case)): case for case in A
 # Joins that emit rows of a copied input by themselves.
 GRIDS = [case for case in ALL if operator_class(case.operator).divides_both(case.plan())]
 SOME_GRIDS = GRIDS if SOAK else list({_kind(case): case for case in GRIDS}.values())
+PROMISED = [case for case in ALL if promises(case)]
 SHARED = [case for case in DECIDED if operator_class(case.operator).witnessed(case.plan())]
 
 
@@ -209,9 +219,23 @@ def test_rows_of_a_grid_are_shown_once() -> None:
 
 def test_only_joins_that_tell_of_nothing_but_pairs_have_grids() -> None:
     assert {case.how for case in GRIDS} == {"inner"}
-    assert {case.operator for case in GRIDS} == {"symmetric", "rpj", "hmj", "xjoin", "window"}
-    plain = {case.operator for case in ALL if case.how == "inner" and case not in GRIDS}
-    assert plain == {"mjoin", "semi_stream"}
+    both = {"symmetric", "rpj", "hmj", "xjoin", "window", "punctuated", "promised_window"}
+    assert {case.operator for case in GRIDS} == both
+    plain = [case for case in ALL if case.how == "inner" and case not in GRIDS]
+    assert {case.operator for case in plain} == {"mjoin", "semi_stream", "punctuated", "promised_window"}
+    ones = [[one["kind"] for one in case.options["constraints"]] for case in plain if promises(case)]
+    assert all("one_to_many" in kinds for kinds in ones)
+
+
+def test_what_promises_leave_to_divide() -> None:
+    """The preserved input, if that is not the one on which keys are unique; those by which pairs are found."""
+    found = {case.name.partition(", ")[2]: operator_class(case.operator).splits(case.plan()) for case in PROMISED}
+    assert {how for how in JOIN_TYPES if any(name.startswith(how) for name in found)} == JOIN_TYPES.keys() - {"full"}
+    assert found["many-to-many"] == found["inner, punctuations"] == ("left", "right")
+    assert found["one-to-many"] == found["inner, one-to-many"] == found["right, one-to-many"] == ("right",)
+    assert found["left, many-to-one"] == found["left_semi, many-to-one"] == found["left_anti, disk"] == ("left",)
+    for name in ("one-to-one", "left, one-to-many", "right, many-to-one", "left_anti, clustered"):
+        assert name not in found
 
 
 @pytest.mark.parametrize("policy", ["aligned", "ssbj"])
@@ -245,14 +269,20 @@ def test_rows_of_the_copied_input_are_told_of_once(case: Case) -> None:
     assert chosen
 
 
-@pytest.mark.parametrize("how", ["inner", "full"])
-def test_keys_that_share_a_hash_never_give_a_wrong_answer(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home of a key has a row of the split input; one of another key with the same hash may be elsewhere only."""
-    case = next(case for case in ALL if (case.operator, case.how) == ("symmetric", how))
+@pytest.mark.parametrize(
+    ("operator", "how"), [("symmetric", "inner"), ("symmetric", "full"), ("punctuated", "inner")], ids=str
+)
+def test_keys_that_share_a_hash_never_give_a_wrong_answer(
+    operator: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home of a key has a row of the split input; one of another key with the same hash may be elsewhere only. And
+    what was promised of that one might not be known where it comes."""
+    case = next(case for case in ALL if (case.operator, case.how) == (operator, how))
     monkeypatch.setattr(arrivals, "hash_keys", lambda columns: hash_keys([pc.bit_wise_and(columns[0], 1)]))
     refused = 0
     for seed in range(8):
         script = script_of(case, seed, batch_rows=5, batches=10, keys=12)
+        script = [replace(arrival, punctuations={}) for arrival in script]
         with deciding(seed):
             try:
                 found: Counter[Row] = sum(run_spread(plan_of(case), script, MemoryDir({})), Counter())
@@ -260,7 +290,7 @@ def test_keys_that_share_a_hash_never_give_a_wrong_answer(how: str, monkeypatch:
                 refused += "two keys with the hash" in str(error)
                 continue
         assert found == case.expected(script)
-    assert bool(refused) == (how == "full")
+    assert bool(refused) == ((operator, how) != ("symmetric", "inner"))
 
 
 @contextmanager

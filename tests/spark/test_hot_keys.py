@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -128,6 +129,92 @@ def test_the_copied_input_is_told_of_once(spark: SparkSession, tmp_path: Path) -
     run(joined(left, right, tmp_path / "state", "full"), tmp_path)
     answer = left.batch.join(right.batch, "k", "full")
     assert rows(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == rows(answer)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("inner", {}), ("left", {"within": "1 hour", "time": ("at", "seen")})],
+    ids=["punctuated", "window"],
+)
+def test_what_is_promised_of_a_hot_key_reaches_all_that_have_it(
+    spark: SparkSession, tmp_path: Path, how: str, told: dict[str, Any]
+) -> None:
+    left = Feed(spark, tmp_path / "left", "k long, a string, at timestamp, over boolean")
+    right = Feed(spark, tmp_path / "right", "k long, b string, seen timestamp")
+    state = tmp_path / "state"
+
+    def promised(hot_keys: str = "auto", **more: Any) -> DataFrame:
+        return wm.join(
+            left.stream, right.stream, on="k", how=how, state_dir=state, partitions=PARTITIONS, hot_keys=hot_keys,
+            ends={"left": wm.PunctuationRows("over")}, **told, **more,
+        )  # fmt: skip
+
+    def send_rights(number: int) -> None:
+        keys = [HOT, HOT, *range(0, 2000, 20)]
+        time = f"2024-05-17 12:{number:02}:00"
+        right.send(*({"k": k, "b": f"{number}-{i}", "seen": time} for i, k in enumerate(keys)))
+
+    for part in range(2):  # a restart
+        for number in (2 * part, 2 * part + 1):
+            keys = [HOT if i % 10 < 6 else i for i in range(2000)]
+            time = f"2024-05-17 12:{number:02}:00"
+            left.send(*({"k": k, "a": f"{number}-{i}", "at": time, "over": False} for i, k in enumerate(keys)))
+            send_rights(number)
+        run(promised(), tmp_path)
+    [key] = kept_table(state, 3).keys.values()
+    assert (key.split, key.text) == ("left", str(HOT))
+    assert len(key.holders) > 1
+    held = wm.read_rows(spark, state, "right").where(f"k = {HOT}")
+    assert held.count() == 8
+    assert wm.read_rows(spark, state, "left").where(f"k = {HOT}").select("_state.partition").distinct().count() > 1
+    left.send({"k": HOT, "over": True})
+    send_rights(4)
+    run(promised(), tmp_path)
+    assert wm.read_rows(spark, state, "right").where(f"k = {HOT}").count() == 0
+    metrics = wm.read_metrics(spark, state)
+    names = ("rows_in['right']", "counters['rows_copied.right']", "counters['left.right.punctuation']")
+    came, copied, purged = metrics.selectExpr(*(f"sum({name})" for name in names)).first() or ()
+    assert came == right.batch.count()
+    assert copied > 0
+    assert purged == 10 + copied, "its rows, and their copies wherever they are"
+    for side in ("left", "right"):
+        wm.end_input(state, side)
+    run(promised(), tmp_path)
+    answer = left.batch.where("not over").drop("over").join(right.batch, "k", how)
+    assert rows(spark.read.parquet(str(tmp_path / "out")).select(*answer.columns)) == rows(answer)
+    divided = {"inner": "left or right are divided, those of the other input copied", "left": "left are divided"}
+    assert f"rows of {divided[how]}" in str(wm.explain(promised()))
+    with pytest.raises(StateMismatchError, match="hot_keys was 'auto'"):
+        promised("off")
+    with pytest.raises(OptionError, match=r"hot_keys=\"auto\" with on_violation='keep'.*taken back in the partition"):
+        promised(on_violation="keep")
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "found"),
+    [
+        ("full", {}, r"how='full'.*cannot be emitted once"),
+        ("inner", {"propagate": "said"}, r"propagate='said'.*A promise holds for the output when no partition"),
+        ("inner", {"on_violation": "keep"}, r"on_violation='keep'.*would be taken back"),
+        ("left", {"unique": "left"}, r"how='left' and keys that are unique on the left input.*has one of them at most"),
+        ("inner", {"unique": ["left", "right"]}, r"unique on both inputs.*is not hot"),
+        ("inner", {"unique": "right", "on_violation": "drop"}, r"on_violation='drop' and constraints.*differently"),
+        ("full", {"within": "1 hour"}, r"how='full'.*cannot be emitted once"),
+        ("right", {"within": "1 hour", "unique": "right"}, r"how='right' and its other options.*times of arrival"),
+    ],
+    ids=str,
+)
+def test_promises_with_which_nothing_can_be_spread(
+    spark: SparkSession, tmp_path: Path, how: str, options: dict[str, Any], found: str
+) -> None:
+    left = Feed(spark, tmp_path / "left", "k long, a string, over boolean")
+    right = Feed(spark, tmp_path / "right", "k long, b string")
+    with pytest.raises(OptionError, match=f'expected hot_keys="off" for this join, found hot_keys="auto" with {found}'):
+        wm.join(
+            left.stream, right.stream, on="k", how=how, state_dir=tmp_path / "state", hot_keys="auto",
+            ends={"left": wm.PunctuationRows("over")}, **options,
+        )  # fmt: skip
+    assert not list((tmp_path / "state").glob("join.json"))
 
 
 @pytest.mark.classic("Connect's server cannot ask the client while it plans")

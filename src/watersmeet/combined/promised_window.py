@@ -17,18 +17,22 @@ Structure     both sides are sorted by hash: promises are looked up by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import HASH, key_names, sort_by_hash, take
+from watersmeet.columns.arrow import HASH, Hashes, key_names, sort_by_hash, take, times_of
 from watersmeet.columns.matching import matches
 from watersmeet.columns.partitions import Partition
 from watersmeet.combined.options import PromisedWindowOptions
+from watersmeet.join.expiry import behind
 from watersmeet.join.hand import Hand
-from watersmeet.join.operator import Batch, OperatorState, Origin
+from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.dividing import divisible, kept_whole
 from watersmeet.punctuated.knowledge import Knowledge
 from watersmeet.punctuated.lookup import Found, covered, has_keys, with_keys
 from watersmeet.punctuated.promises.intervals import Mask
@@ -44,6 +48,7 @@ class PromisedWindowJoin(WindowJoin):
     """Joins two inputs within moving windows, and forgets what their promises make useless."""
 
     name = "promised_window"
+    has_promises: ClassVar[bool] = True
     OPTIONS: ClassVar[type[WindowOptions]] = PromisedWindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
@@ -58,6 +63,7 @@ class PromisedWindowJoin(WindowJoin):
             self.accounts,
             self.metrics,
             partitions=plan.partitions,
+            here=space.partition,
         )
 
     def _method(self, name: str) -> str:
@@ -127,17 +133,49 @@ class PromisedWindowJoin(WindowJoin):
         self.metrics.count("purges")
         self.metrics.event("purge", input=name, rows=purged, promises=promised.count)
 
+    # -- hot keys
+
+    @classmethod
+    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """As the window join, as far as the promises allow."""
+        options = PromisedWindowOptions(**plan.options, **plan.tuning)
+        return divisible(super().splits(plan), plan, options.constraints, options.on_violation)
+
+    @classmethod
+    def kept_whole(cls, plan: JoinPlan) -> tuple[str, str] | None:
+        """What of the promises it is."""
+        options = PromisedWindowOptions(**plan.options, **plan.tuning)
+        offered = super().splits(plan)
+        return kept_whole(offered, plan, options.constraints, options.on_violation) if offered else None
+
+    def take_in(self, batch: Batch) -> Batch:
+        """They are stored as if they had always been, but for those that are behind the clock of this partition."""
+        for name, table in batch.taken.items():
+            useful, store = self.knowledge.useful(name, table), self.stores[name]
+            masks = behind(store, times_of(useful, self.time_columns[name]), None)
+            for reason, mask in masks.items():
+                self.accounts.leave(name, reason, int(np.count_nonzero(mask)))
+                useful = useful.filter(pa.array(~mask))
+            useful = Rows(useful, self.time_columns[name]).sorted().table
+            rows = Hand(self.emitter, {name: useful}).rest(name)
+            store.add(store.without_redundant(rows.combine_chunks()), batch.number)
+        return replace(batch, taken={})
+
+    def hear(self, origin: Operator, keys: pa.Table, batch: int) -> None:
+        """The promises of both inputs."""
+        assert isinstance(origin, PromisedWindowJoin)
+        self.knowledge.hear(origin.knowledge, keys, batch)
+
+    def note_copies(self, keys: Mapping[str, Hashes]) -> None:
+        """Copies that break a promise are not counted."""
+        self.knowledge.note_copies(keys)
+
     # -- state
 
     def report(self) -> None:
         """Windows and promises."""
         super().report()
         self.knowledge.report()
-
-    @classmethod
-    def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """None: what is promised of a key is known in its partition alone."""
-        return ()
 
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """What the window join takes up, and the promises."""

@@ -10,12 +10,12 @@ other, which came into the grid later, have all been sent to it, and it has got 
 is found that an older batch has found. (In a window it may be that it has had rows and all have expired. Then those of
 the side that it does not take have expired for good.) What is taken is a function of a version, so that every attempt
 takes the same, and the version is there as long as the batch can be repeated. No operator knows of it: to them these
-rows come now.
+rows come now. Joins with promises store them, and are told what was promised of the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
@@ -24,21 +24,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Hashes, Indices, hashes_of, take
+from watersmeet.columns.arrow import HASH, Hashes, hashes_of, key_names, take
+from watersmeet.columns.grouping import distinct_keys
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.heat import Heat, fingerprints
-from watersmeet.engine.registry import build, operator_class
+from watersmeet.engine.origins import Origins, held
+from watersmeet.engine.registry import operator_class
 from watersmeet.engine.spreading import decide
 from watersmeet.errors import StateMismatchError
-from watersmeet.join.operator import Batch, Operator, resume
+from watersmeet.join.operator import Batch, Operator
 from watersmeet.plan import JoinPlan
-from watersmeet.plan.hot_table import HotTable
+from watersmeet.plan.hot_table import HotKey, HotTable, home_of
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.directory import StateDir
-from watersmeet.state.parts import Part
-from watersmeet.state.rows import RowStore
 from watersmeet.state.rules import Horizon
-from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
 
 KEEPS = 0  # the partition that keeps the table
@@ -83,17 +82,24 @@ class Guests:
         # Keys of other partitions that are here -> the inputs of which their rows are no copies.
         self.own: dict[str, list[str]] = dict(before.get("guests", {}))
         self.witnesses: dict[str, int] = dict(before.get("witnesses", {}))  # those whose homes emit the copied rows
+        self.heard: dict[str, int] = dict(before.get("heard", {}))  # in a join with promises, the key they are of
         self.former = HotTable.from_json(before.get("table", []))
 
-    def with_rows_of_home(self, batch: Batch) -> Batch:
-        """The batch, with all that keys which are here for the first time need."""
+    def with_rows_of_home(self, batch: Batch, operator: Operator) -> Batch:
+        """The batch, with all rows that keys which are here for the first time need; the operator gets the promises."""
         if not batch.has_guests:
             return batch
         here = [hashes_of(table) for table in (*batch.rows.values(), *batch.copies.values()) if table.num_rows]
         found = self._foreign(np.concatenate(here)) if here else []
         new = [number for number in found if str(number) not in self.own]
-        batch = self._with_rows_of(new, batch) if new else batch
+        if new:
+            keys = self._placed(new, batch.number)
+            origins = Origins(self.plan, self.directory, batch.number - 1, self.run_id)
+            if operator.has_promises:
+                self._hear(keys, origins, batch, operator)
+            batch = self._with_rows_of(keys, origins, batch)
         self._check_witnesses(batch)
+        self._check_heard(batch)
         return batch
 
     @property
@@ -101,11 +107,12 @@ class Guests:
         """Keys of other partitions that are here, by hash."""
         return np.array(sorted(map(int, self.own)), np.uint64)
 
-    def _with_rows_of(self, new: Sequence[int], batch: Batch) -> Batch:
-        table = hot_table(self.plan, self.directory, batch.number)
-        copies: dict[str, list[pa.Table]] = {}
-        wanted: dict[int, dict[str, list[int]]] = {}  # by partition and input
+    def _placed(self, new: Sequence[int], batch: int) -> list[tuple[HotKey, int, bool]]:
+        """Keys that are new here, with the partition from which rows of them are taken, and whether these are rows of
+        the split input."""
+        table = hot_table(self.plan, self.directory, batch)
         names = [spec.name for spec in self.plan.inputs]
+        found = []
         for number in new:
             key = table.keys.get(number)
             cell = None if key is None else key.cell(self.partition)
@@ -114,16 +121,42 @@ class Guests:
             self.own[str(number)] = key.owned(*cell, names)
             if key.witness is not None:
                 self.witnesses[str(number)] = key.witness
-            origin, of_split = key.origin(*cell)
-            for name in (one for one in names if (one == key.split) == of_split):
-                wanted.setdefault(origin, {}).setdefault(name, []).append(number)
+            found.append((key, *key.origin(*cell)))
+        return found
+
+    def _with_rows_of(self, keys: Sequence[tuple[HotKey, int, bool]], origins: Origins, batch: Batch) -> Batch:
+        wanted: dict[int, dict[str, list[int]]] = {}  # by partition and input
+        for key, origin, of_split in keys:
+            for name in (spec.name for spec in self.plan.inputs if (spec.name == key.split) == of_split):
+                wanted.setdefault(origin, {}).setdefault(name, []).append(key.hash)
+        taken: dict[str, list[pa.Table]] = {}
         for origin, numbers in sorted(wanted.items()):
-            for name, rows in self._rows_of(origin, batch.number - 1, numbers):
-                copies.setdefault(name, []).append(rows)
-        taken = {name: pa.concat_tables(tables) for name, tables in copies.items()}
-        for name, rows in batch.copies.items():
-            taken[name] = pa.concat_tables([rows, taken[name]]) if name in taken else rows
-        return replace(batch, copies=taken)
+            for name, rows in origins.rows(origin, numbers):
+                taken.setdefault(name, []).append(rows)
+        return replace(batch, taken={name: pa.concat_tables(tables) for name, tables in taken.items()})
+
+    def _hear(
+        self, keys: Sequence[tuple[HotKey, int, bool]], origins: Origins, batch: Batch, operator: Operator
+    ) -> None:
+        """The operator gets what has been promised of new keys: to their homes, which hear of all that is promised of
+        single keys, and to the partitions whose rows are taken, which have purged by what they knew."""
+        knowing: dict[int, set[int]] = {}
+        for key, origin, _ in keys:
+            for partition in (home_of(key.hash, self.plan.partitions), origin):
+                knowing.setdefault(partition, set()).add(key.hash)
+        names = [HASH, *key_names(self.plan.inputs[0].schema)]
+        tables = [table.select(names) for table in (*batch.rows.values(), *batch.copies.values())]
+        here = pa.concat_tables(tables)
+        for partition, numbers in sorted(knowing.items()):
+            wanted = np.isin(hashes_of(here), np.array(sorted(numbers), np.uint64))
+            mine = distinct_keys(take(here, np.flatnonzero(wanted)))
+            operator.hear(origins.operator(partition), mine, batch.number - 1)
+            for number, print_ in zip(hashes_of(mine).tolist(), fingerprints(mine).tolist(), strict=True):
+                self.heard.setdefault(str(number), print_)
+
+    def copied(self) -> dict[str, Hashes]:
+        """By input the keys of which the rows here are copies."""
+        return {spec.name: copied_keys({"guests": self.own}, spec.name) for spec in self.plan.inputs}
 
     def hushed(self) -> dict[str, Hashes]:
         """By input the keys whose homes emit the rows, matched or not."""
@@ -142,29 +175,24 @@ class Guests:
                 if mine.num_rows and bool(np.any(fingerprints(mine) != np.uint64(witness))):
                     raise _collision(self.plan, self.directory, self.partition, int(number))
 
+    def _check_heard(self, batch: Batch) -> None:
+        """Promises have been taken over of the key that came first. Of another one with the same hash others may be
+        known elsewhere."""
+        numbers = np.array(sorted(map(int, self.heard)), np.uint64)
+        prints = np.array([self.heard[str(number)] for number in numbers.tolist()], np.uint64)
+        for rows in (table for some in (batch.rows, batch.copies, batch.taken) for table in some.values()):
+            hashes = hashes_of(rows)
+            known = np.flatnonzero(np.isin(hashes, numbers))
+            at = np.searchsorted(numbers, hashes[known])
+            wrong = known[fingerprints(take(rows, known)) != prints[at]] if len(known) else known
+            if len(wrong):
+                raise _collision(self.plan, self.directory, self.partition, int(hashes[wrong].min()))
+
     def _foreign(self, hashes: Hashes) -> list[int]:
         """The hashes of other partitions' keys."""
         away = hashes[partition_of(hashes, self.plan.partitions) != self.partition]
         found: list[int] = np.unique(away).tolist()
         return found
-
-    def _rows_of(
-        self, origin: int, version: int, numbers: Mapping[str, Sequence[int]]
-    ) -> Iterator[tuple[str, pa.Table]]:
-        """The rows that a version of another partition holds of some keys, by input."""
-        store = PartitionStore(self.directory, origin)
-        space = MemorySpace()
-        space.partition = origin
-        operator = build(self.plan, space)
-        resume(operator, store.state(store.manifest(version), self.run_id))
-        for rows in operator.row_stores():
-            wanted = np.array(sorted(numbers.get(rows.input, ())), np.uint64)
-            for part in _parts(rows, wanted) if len(wanted) else ():
-                places = _places(part, wanted)
-                alive = part.alive(places)
-                places = places if alive is None else places[alive]
-                if len(places):
-                    yield rows.input, _as_came(self.plan, rows.input, take(part.table, places))
 
     def save(self, batch: Batch, operator: Operator) -> dict[str, Any]:
         """What is kept with the version: `batch` is as it came, and the operator has joined it."""
@@ -173,6 +201,8 @@ class Guests:
             heat.idle = self._forget(operator)
         heat.guests = frozenset(map(int, self.own))
         kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.own, "witnesses": self.witnesses}
+        if operator.has_promises:
+            kept["heard"] = self.heard
         if self.partition == KEEPS:
             table = hot_table(self.plan, self.directory, batch.number)
             self._report(table, operator.metrics)
@@ -184,19 +214,21 @@ class Guests:
         of which no row of it is left."""
         self._drop(operator.done_with(self.keys))
         wanted = self.keys
-        if not len(wanted) or not all(isinstance(store.rule, Horizon) for store in operator.row_stores()):
+        expires = all(isinstance(store.rule, Horizon) for store in operator.row_stores())
+        if not len(wanted) or not (expires or operator.has_promises):
             return {}  # rows leave with the end of an input only
-        held = {spec.name: np.zeros(len(wanted), np.int64) for spec in self.plan.inputs}
+        there = {spec.name: np.zeros(len(wanted), np.int64) for spec in self.plan.inputs}
         for store in operator.row_stores():
-            held[store.input] += _held(store, wanted)
-        rows = np.sum(list(held.values()), axis=0)
+            there[store.input] += held(store, wanted)
+        rows = np.sum(list(there.values()), axis=0)
         self._drop(wanted[rows == 0])
-        return {name: frozenset(wanted[(rows > 0) & (mine == 0)].tolist()) for name, mine in held.items()}
+        return {name: frozenset(wanted[(rows > 0) & (mine == 0)].tolist()) for name, mine in there.items()}
 
     def _drop(self, gone: Hashes) -> None:
         for number in gone.tolist():
             del self.own[str(number)]
             self.witnesses.pop(str(number), None)
+            self.heard.pop(str(number), None)
 
     def _report(self, table: HotTable, metrics: Metrics) -> None:
         """What is new in the table of a batch."""
@@ -212,43 +244,6 @@ class Guests:
         metrics.gauge("hot_partitions", max((prod(key.shape) for key in spread), default=0))
 
 
-def _held(store: RowStore, wanted: Hashes) -> Indices:
-    """How many rows a store has of each of some sorted keys; one at least if there are any on disk: none is read."""
-    found = np.full(len(wanted), len(store.spilled), np.int64)
-    for part in store.parts():
-        places = _places(part, wanted)
-        alive = part.alive(places)
-        places = places if alive is None else places[alive]
-        found += np.bincount(np.searchsorted(wanted, part.hashes[places]), minlength=len(wanted))
-    return found
-
-
-def _parts(store: RowStore, wanted: Hashes) -> Iterator[Part]:
-    """All that may have rows of some keys: of what is on disk, their buckets."""
-    yield from store.parts()
-    for run in store.spilled:
-        buckets = None if store.buckets is None else sorted(set(store.buckets.of(wanted).tolist()))
-        yield from store.pages(run, buckets)
-
-
-def _places(part: Part, wanted: Hashes) -> Indices:
-    """The rows of a part that have one of some keys; where rows are sorted, few are looked at."""
-    if part.run.order != "hash":
-        return np.flatnonzero(np.isin(part.hashes, wanted))
-    bounds = zip(*(np.searchsorted(part.hashes, wanted, side=side) for side in ("left", "right")), strict=True)
-    return np.concatenate([np.arange(first, last) for first, last in bounds])
-
-
-def _as_came(plan: JoinPlan, name: str, rows: pa.Table) -> pa.Table:
-    """Stored rows in the schema of their input. Columns that the join has not kept it does not need."""
-    schema = plan.input(name).schema
-    columns = [
-        rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def _stray(directory: StateDir, partition: int, number: int) -> StateMismatchError:
     return StateMismatchError(
         f"state directory {directory.uri}, partition {partition}",
@@ -262,7 +257,7 @@ def _stray(directory: StateDir, partition: int, number: int) -> StateMismatchErr
 def _collision(plan: JoinPlan, directory: StateDir, partition: int, number: int) -> StateMismatchError:
     return StateMismatchError(
         f"state directory {directory.uri}, partition {partition}",
-        expected=f"keys of which each has a hash of its own, to spread a hot one in a join with how={plan.how!r}",
+        expected=f"keys of which each has a hash of its own, to spread a hot one in such a join (how={plan.how!r})",
         found=f"two keys with the hash {number}",
         hint='Run the query with a new state directory and checkpoint, and hot_keys="off".',
     )

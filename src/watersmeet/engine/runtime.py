@@ -53,8 +53,9 @@ def run_batch(
     held, size = [], 0
     joined = batch
     if guests is not None:
-        joined = guests.with_rows_of_home(batch)
+        joined = guests.with_rows_of_home(batch, operator)
         operator.hush(guests.hushed())
+        operator.note_copies(guests.copied())
         operator.host(guests.keys)
     results = advance(operator, joined)
     joining = 0.0

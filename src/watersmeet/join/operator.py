@@ -53,7 +53,7 @@ class Batch:
 
     `copies` are further rows, of keys that are spread over several partitions: those that another partition has, too
     (`plan.hot_table`). They are joined and stored like the others, and counted apart, so that over all partitions a row
-    has come once.
+    has come once. `taken` are such rows that came to the other partition in earlier batches.
     """
 
     number: int
@@ -65,6 +65,7 @@ class Batch:
     null_keys: Mapping[str, int] = field(default_factory=dict)
     null_rows: Mapping[str, pa.Table] = field(default_factory=dict)
     copies: Mapping[str, pa.Table] = field(default_factory=dict)
+    taken: Mapping[str, pa.Table] = field(default_factory=dict)
     has_guests: bool = True  # whether rows may be of keys that belong to another partition
 
     @property
@@ -77,6 +78,7 @@ class Operator(ABC):
     """A join algorithm. Subclasses add `name`, the four methods below, and (where they have idle work) `on_idle`."""
 
     name: ClassVar[str]
+    has_promises: ClassVar[bool] = False  # whether it knows of single keys what will not come: see `hear`
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         self.plan = plan
@@ -139,6 +141,21 @@ class Operator(ABC):
         match there, and the home alone emits them.
         """
         return ()
+
+    @classmethod
+    def kept_whole(cls, plan: JoinPlan) -> tuple[str, str] | None:
+        """Of a join of which no input can be split, what the matter is, and why; None if it cannot say."""
+        return None
+
+    def take_in(self, batch: Batch) -> Batch:
+        """The batch, with the rows taken from other partitions. To most joins these come now."""
+        return replace(batch, rows=_together(batch.rows, batch.taken), taken={})
+
+    def hear(self, origin: Operator, keys: pa.Table, batch: int) -> None:  # noqa: B027  (most joins know of none)
+        """What another partition has been promised of keys that are here for the first time."""
+
+    def note_copies(self, keys: Mapping[str, Hashes]) -> None:  # noqa: B027  (most joins count nothing twice)
+        """By input the keys of which the rows here are copies: what they do is counted where they are themselves."""
 
     def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins emit pairs only)
         """By input the keys of which other partitions emit the rows, matched or not."""
@@ -247,15 +264,22 @@ def advance(operator: Operator, batch: Batch) -> Iterator[pa.Table]:
 
 def _with_copies(operator: Operator, batch: Batch) -> Batch:
     """The batch as the operator gets it: copies are rows."""
-    if not batch.copies:
+    if not batch.copies and not batch.taken:
         return batch
-    rows = dict(batch.rows)
-    for name, table in batch.copies.items():
-        operator.accounts.copy(name, table.num_rows)
-        operator.metrics.count(f"rows_copied.{name}", table.num_rows)
-        operator.metrics.count(f"bytes_copied.{name}", data_bytes(table))
-        rows[name] = pa.concat_tables([rows[name], table]) if name in rows else table
-    return replace(batch, rows=rows, copies={})
+    for tables in (batch.copies, batch.taken):
+        for name, table in tables.items():
+            operator.accounts.copy(name, table.num_rows)
+            operator.metrics.count(f"rows_copied.{name}", table.num_rows)
+            operator.metrics.count(f"bytes_copied.{name}", data_bytes(table))
+    return operator.take_in(replace(batch, rows=_together(batch.rows, batch.copies), copies={}))
+
+
+def _together(rows: Mapping[str, pa.Table], more: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The rows of each input, and more of them."""
+    found = dict(rows)
+    for name, table in more.items():
+        found[name] = pa.concat_tables([found[name], table]) if name in found else table
+    return found
 
 
 def _stages(operator: Operator, batch: Batch) -> Iterator[pa.Table]:

@@ -54,6 +54,11 @@ class HotKey:
         return tuple(sorted(one for line in self.grid for one in line))
 
     @property
+    def listeners(self) -> tuple[int, ...]:
+        """The partitions that may have rows of the key: what is promised of it is for all of them."""
+        return tuple(sorted({*self.holders, *self.stale}))
+
+    @property
     def shape(self) -> tuple[int, int]:
         """How many lines and columns new rows go to."""
         return len(set(self.lines)), len(set(self.columns))

@@ -149,11 +149,11 @@ METRICS: dict[str, Metric] = {
         ),
         _counter("runs_expired.input", "runs", "dropped whole and unread, because all of their rows expired", W, M),
         # Hot keys.
-        _counter("rows_copied.input", "rows", "of hot keys that came here, though another partition has them", P, W, M),
-        _counter("bytes_copied.input", "bytes", "of these rows", P, W, M),
-        _gauge("hot_keys", "keys", "spread over several partitions; partition 0 has it", P, W, M, S),
-        _gauge("hot_share", "share", "of all work that these keys make, estimated", P, W, M, S),
-        _gauge("hot_partitions", "partitions", "over which the widest of these keys is spread", P, W, M, S),
+        _counter("rows_copied.input", "rows", "of hot keys that came here, though others have them", P, W, M, U),
+        _counter("bytes_copied.input", "bytes", "of these rows", P, W, M, U),
+        _gauge("hot_keys", "keys", "spread over several partitions; partition 0 has it", P, W, M, U, S),
+        _gauge("hot_share", "share", "of all work that these keys make, estimated", P, W, M, U, S),
+        _gauge("hot_partitions", "partitions", "over which the widest of these keys is spread", P, W, M, U, S),
         # Work on rows and pages.
         _counter("runs_probed", "runs", "stored runs that rows of the batch were matched with", P, W, U),
         _counter("rows_probed", "rows", "stored rows in the probed range of time and keys", W),
@@ -274,11 +274,11 @@ EVENTS: dict[str, EventKind] = {
         EventKind(
             "hot_key", "a key is spread over several partitions from the next batch on; with several columns the other "
             "input is divided, too",
-            ("key", "input", "share", "partitions", "columns"), (P, W, M, S),
+            ("key", "input", "share", "partitions", "columns"), (P, W, M, U, S),
         ),
         EventKind(
             "cooled_key", "new rows of a key that was spread go to its own partition again",
-            ("key", "input", "share", "partitions", "columns"), (P, W, M, S),
+            ("key", "input", "share", "partitions", "columns"), (P, W, M, U, S),
         ),
         EventKind("merge", "a bucket's generations were joined and merged", ("bucket", "rows_spilled_again"), (M, U)),
         EventKind(

@@ -48,7 +48,13 @@ class JoinState:
         # A range to propagate is emitted by every partition: what one of them cannot emit must not count as emitted.
         partitions = 1 if options.propagate else plan.partitions
         self.knowledge = Knowledge(
-            plan, options.constraints, options.on_violation, self.accounts, self.metrics, partitions=partitions
+            plan,
+            options.constraints,
+            options.on_violation,
+            self.accounts,
+            self.metrics,
+            partitions=partitions,
+            here=space.partition,
         )
         self.promises = self.knowledge.promises
         buckets = Buckets(options.buckets)

@@ -5,6 +5,11 @@ A join asks it in every batch:
     admit          which of the new rows keep what was promised before; the others are diverted (`violations`)
     promised       what the batch promises: punctuations, clusters that ended, an order followed, ended inputs
     find           which rows of an input can find no partner any more, and by which source of a promise
+
+Where hot keys are spread, a partition may have rows of keys that belong to others (see `dividing`):
+
+    hear           what was promised of such keys before they came here
+    useful         which of the rows that come from there have a future
 """
 
 from __future__ import annotations
@@ -12,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import Hashes, sort_by_hash
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
@@ -22,7 +29,8 @@ from watersmeet.punctuated.promises.constraints import Clustered, ClusterTracker
 from watersmeet.punctuated.promises.intervals import Mask, Sources
 from watersmeet.punctuated.promises.partial import PartialPromises
 from watersmeet.punctuated.promises.patterns import punctuation_schema
-from watersmeet.punctuated.promises.punctuation import PunctuatedRange
+from watersmeet.punctuated.promises.punctuation import PunctuatedRange, by_reason, reason_of
+from watersmeet.punctuated.promises.shared import SharedRange
 from watersmeet.punctuated.violations import Tracker, Violations
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.side_table import SideTable
@@ -42,12 +50,18 @@ class Knowledge:
         metrics: Metrics,
         *,
         partitions: int,
+        here: int,
     ) -> None:
-        self.metrics = metrics
+        self.metrics, self.accounts = metrics, accounts
         left, right = self.names = (plan.inputs[0].name, plan.inputs[1].name)
         self.other = {left: right, right: left}
         self.kinds = kinds = plan.inputs[0].keys
-        self.promises = {name: PunctuatedRange(name, kinds, partitions) for name in self.names}
+        self.promises = {
+            name: SharedRange(name, kinds, partitions, here)
+            if plan.hot_keys
+            else PunctuatedRange(name, kinds, partitions)
+            for name in self.names
+        }
         self.partial = {name: PartialPromises(name, kinds) for name in self.names}
         self.trackers = {name: _trackers(constraints, name, kinds) for name in self.names}
         self.gates = {
@@ -75,6 +89,27 @@ class Knowledge:
     def find(self, name: str, table: pa.Table) -> Sources:
         """Which rows of an input (sorted by hash) the other one's promises leave without a partner to come."""
         return self.promises[self.other[name]].find(table)
+
+    def hear(self, origin: Knowledge, keys: pa.Table, batch: int) -> None:
+        """Another partition's promises of some keys (sorted by hash), which hold since a batch."""
+        for name in self.names:
+            sources = origin.promises[name].find(keys)
+            for bits in np.unique(sources[sources > 0]).tolist():
+                self.promises[name].add_keys(keys.filter(pa.array(sources == bits)), batch, reason_of(bits))
+
+    def useful(self, name: str, table: pa.Table) -> pa.Table:
+        """Rows of an input that have come to another partition, sorted by hash; those that can find no partner here
+        leave."""
+        table = sort_by_hash(table)
+        sources = self.find(name, table)
+        for reason, mask in by_reason(sources).items():
+            self.accounts.leave(name, reason, int(np.count_nonzero(mask)))
+        return table.filter(pa.array(sources == 0)) if sources.any() else table
+
+    def note_copies(self, keys: Mapping[str, Hashes]) -> None:
+        """By input the keys of which the rows here are copies."""
+        for name, gate in self.gates.items():
+            gate.copied = keys.get(name, gate.copied)
 
     def report(self) -> None:
         """How many promises are held."""

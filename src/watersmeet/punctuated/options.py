@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, StrictStr, model_validator
 
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.victims import Policy, check_flush
-from watersmeet.plan.options import Options, Size
+from watersmeet.plan.options import HotKeys, Options, Size
 from watersmeet.punctuated.promises.constraints import Clustered, OneToMany, Ordered, one_sides
 
 # What a goal stands for: the paper's rules 1 and 2, and value-oriented scheduling for the earliest propagation.
@@ -51,6 +51,9 @@ class PunctuatedOptions(Options):
     idle_pages: PositiveInt = 64
     on_violation: Literal["raise", "drop", "keep"] = "raise"
     propagate: Annotated[StrictStr, Field(min_length=1)] | None = None
+    hot_keys: HotKeys = Field(
+        "off", description="Whether keys with a large part of the work are spread over partitions."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -21,17 +21,21 @@ L. Ding, E. A. Rundensteiner, G. T. Heineman: MJoin: A Metadata-Aware Stream Joi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, take
+from watersmeet.columns.arrow import Hashes, Indices, take
 from watersmeet.columns.grouping import distinct_keys
 from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
-from watersmeet.join.operator import Batch, OperatorState, Origin
+from watersmeet.join.hand import Hand
+from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.waits import WaitingRows, Waits
 from watersmeet.plan import JoinPlan
+from watersmeet.punctuated.dividing import divisible, kept_whole
 from watersmeet.punctuated.join_state import JoinState
 from watersmeet.punctuated.lookup import has_keys
 from watersmeet.punctuated.options import PunctuatedOptions
@@ -49,6 +53,7 @@ class PunctuatedJoin(BinaryJoin):
     """Joins two inputs and forgets what their promises make useless."""
 
     name = "punctuated"
+    has_promises: ClassVar[bool] = True
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
@@ -222,10 +227,50 @@ class PunctuatedJoin(BinaryJoin):
         """Stored and waiting rows."""
         return self.state.row_stores
 
+    # -- hot keys
+
     @classmethod
     def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """None: what is promised of a key is known in its partition alone."""
+        """As other joins, as far as the promises allow. A punctuation of the output would be about rows that lie in
+        several partitions."""
+        options = PunctuatedOptions(**plan.options, **plan.tuning)
+        offered = () if options.propagate else super().splits(plan)
+        return divisible(offered, plan, options.constraints, options.on_violation)
+
+    @classmethod
+    def witnessed(cls, plan: JoinPlan) -> tuple[str, ...]:
+        """None: a row may have been purged by a promise that it has met."""
         return ()
+
+    @classmethod
+    def kept_whole(cls, plan: JoinPlan) -> tuple[str, str] | None:
+        """What of the options it is."""
+        options = PunctuatedOptions(**plan.options, **plan.tuning)
+        if options.propagate:
+            return f"propagate={options.propagate!r}", (
+                "A promise holds for the output when no partition has rows of its key any more, and none knows that of "
+                "the others."
+            )
+        return kept_whole(super().splits(plan), plan, options.constraints, options.on_violation)
+
+    def take_in(self, batch: Batch) -> Batch:
+        """They are stored as if they had always been: nothing that they could match has come, and whether they keep
+        their promises was found out where they came from."""
+        for name, table in batch.taken.items():
+            rows = Hand(self.emitter, {name: self.state.knowledge.useful(name, table)}).rest(name)
+            self.state.stored[name].add(rows.combine_chunks(), batch.number)
+        return replace(batch, taken={})
+
+    def hear(self, origin: Operator, keys: pa.Table, batch: int) -> None:
+        """The promises of both inputs."""
+        assert isinstance(origin, PunctuatedJoin)
+        self.state.knowledge.hear(origin.state.knowledge, keys, batch)
+
+    def note_copies(self, keys: Mapping[str, Hashes]) -> None:
+        """Copies that break a promise are not counted."""
+        self.state.knowledge.note_copies(keys)
+
+    # -- state
 
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """Rows, promises and what is pending."""

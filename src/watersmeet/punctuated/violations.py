@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import key_names, numpy_of, python_value
+from watersmeet.columns.arrow import Hashes, hashes_of, key_names, numpy_of, python_value
 from watersmeet.errors import BrokenPromiseError
 from watersmeet.plan.metrics import Metrics
 from watersmeet.punctuated.promises.constraints import ClusterTracker, OrderTracker, duplicate_keys, unplaced
@@ -28,6 +28,7 @@ class Violations:
     ) -> None:
         self.name, self.mode, self.accounts = name, mode, accounts
         self.promises, self.trackers = promises, tuple(trackers)
+        self.copied: Hashes = np.empty(0, np.uint64)  # keys of which another partition counts the rows
 
     def admit(
         self, table: pa.Table, batch: int, metrics: Metrics, is_known: Callable[[pa.Table], Mask] | None
@@ -86,8 +87,10 @@ class Violations:
                 hint="Correct the source, or set on_violation to 'drop' or 'keep'; this batch is not committed.",
                 input=self.name,
             )
-        metrics.count(f"violations.{self.name}.{reason}", count)
-        metrics.event("violation", input=self.name, reason=reason, rows=count, mode=self.mode)
+        own = count - int(np.count_nonzero(np.isin(hashes_of(broken), self.copied)))
+        if own:
+            metrics.count(f"violations.{self.name}.{reason}", own)
+            metrics.event("violation", input=self.name, reason=reason, rows=own, mode=self.mode)
         if self.mode == "drop":
             self.accounts.leave(self.name, "violation", count)
             return table.filter(pa.array(~wrong))

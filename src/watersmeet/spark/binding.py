@@ -130,12 +130,14 @@ class Binding:
 
     def _check_hot_keys(self, plan: JoinPlan) -> None:
         """Refuse to spread hot keys of a join of which no input can be split."""
-        if plan.hot_keys and not operator_class(plan.operator).splits(plan):
+        operator = operator_class(plan.operator)
+        if plan.hot_keys and not operator.splits(plan):
+            matter, why = operator.kept_whole(plan) or (f"how={plan.how!r} and its other options", _why_not_split(plan))
             raise OptionError(
                 self.who,
                 expected='hot_keys="off" for this join',
-                found=f'hot_keys="auto" with how={plan.how!r} and its other options',
-                hint=f"{_why_not_split(plan)} Leave hot_keys out (docs/hot-keys.md).",
+                found=f'hot_keys="auto" with {matter}',
+                hint=f"{why} Leave hot_keys out, or change that (docs/hot-keys.md).",
                 option="hot_keys",
             )
 
@@ -284,8 +286,8 @@ def _why_not_split(plan: JoinPlan) -> str:
             "they match nothing, and of a full join those of both inputs would have to be."
         )
     return (
-        "A key cannot be divided where inputs are optional or have promises, nor in windows over times of arrival, or "
-        "with late='drop', on_overload or idle_timeout: what is dropped or missing is known in one partition alone."
+        "A key cannot be divided where inputs are optional, nor in windows over times of arrival, or with late='drop', "
+        "on_overload or idle_timeout: what is dropped or missing is known in one partition alone."
     )
 
 

@@ -13,7 +13,8 @@ properties, like those of the join.
 
 A row of a key that is not hot costs one look-up of its hash, and does not go to Python before the shuffle. A row with
 several routes is repeated: these are the copies. A row of a split input picks one of its targets by its content: the
-same one when the batch is repeated. Rows that are equal in all columns go together.
+same one when the batch is repeated. Rows that are equal in all columns go together. A punctuation of a single key goes
+to all partitions that may have rows of it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyspark.sql import functions as F
 
 from watersmeet.columns.arrow import HASH
 from watersmeet.engine.guests import hot_table
+from watersmeet.engine.registry import operator_class
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.hot_table import routes, signed
 from watersmeet.spark.failure import noted, reported
@@ -140,13 +142,18 @@ def route_batches(text: str, access: Packed) -> Iterator[pa.RecordBatch]:
 def entries(job: Job, batch: int) -> list[Entry]:
     """The routes of a micro-batch."""
     names = [spec.name for spec in job.plan.inputs]
-    found = routes(hot_table(job.plan, StateDir(job.state_dir), batch), names)
-    return [
+    table = hot_table(job.plan, StateDir(job.state_dir), batch)
+    routed = [
         (
             signed(one.hash),
             code(Kind.ROW, names.index(one.input)),
             code(Kind.COPY if one.is_copy else Kind.ROW, names.index(one.input)),
             list(one.targets),
         )
-        for one in found
+        for one in routes(table, names)
     ]
+    if not operator_class(job.plan.operator).has_promises:
+        return routed
+    said = [code(Kind.PUNCTUATION, number) for number in range(len(names))]
+    told = [(key, one) for key in table.keys.values() for one in key.listeners]
+    return routed + [(signed(key.hash), comes, comes, [one]) for comes in said for key, one in told]

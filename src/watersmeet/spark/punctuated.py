@@ -14,7 +14,7 @@ from watersmeet.errors import ColumnError, OptionError
 from watersmeet.join.flush_policies import Flush
 from watersmeet.join.join_type import checked_how
 from watersmeet.join.victims import Policy
-from watersmeet.plan.options import known_names
+from watersmeet.plan.options import HotKeys, known_names
 from watersmeet.punctuated.options import PunctuatedOptions
 from watersmeet.punctuated.promises.constraints import Constraint
 from watersmeet.punctuated.propagation import COLUMN
@@ -59,6 +59,7 @@ def punctuated_join(
     propagate: str | None = None,
     buckets: int = 64,
     idle_pages: int = 64,
+    hot_keys: HotKeys = "off",
     partitions: int | None = None,
     storage_options: StorageOptions | None = None,
     cache: int | str | None = None,
@@ -106,6 +107,8 @@ def punctuated_join(
         propagate: Name of an output column that carries punctuations of the output; null in results.
         buckets: Into how many buckets a partition's rows are spilled; fixed once the query has run.
         idle_pages: How many pages of spilled rows an idle micro-batch may read.
+        hot_keys: `"auto"` spreads the rows of a key with a large part of the work over several partitions (see
+            docs/hot-keys.md), `"off"` does not; fixed once the query has run. Not with `propagate`.
         partitions: Key partitions, by default `spark.sql.shuffle.partitions` if it has been set, else one per core;
             fixed once the query has run.
         storage_options: How to reach a `state_dir` in an object store (`endpoint`, `region`, `access_key_id`,
@@ -147,6 +150,7 @@ def punctuated_join(
         flush=flush,
         buckets=buckets,
         idle_pages=idle_pages,
+        hot_keys=hot_keys,
         **{name: value for name, value in given.items() if value is not None},
     )
     facts = KeyFacts(WHO, checked.constraints, key_types)
@@ -174,6 +178,7 @@ def punctuated_join(
         options=options,
         state_dir=stored_at(WHO, left, state_dir, storage_options, cache, cache_dir),
         partitions=partitions,
+        hot_keys=options.hot_keys,
         tick=options.memory is not None or options.purge == "batch" or options.quota is not None,
         clock=options.policy != "largest",
         extra_output=extra,

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import concat, hash_keys, hashes_of, key_names, numpy_of
 from watersmeet.columns.partitions import partition_of
@@ -25,7 +26,8 @@ Places = npt.NDArray[np.int64]
 
 
 def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
-    """The batch of each partition, as Spark routes it (`spark.hot_routing`): a row of a split input by its content."""
+    """The batch of each partition, as Spark routes it (`spark.hot_routing`): a row of a split input by its content, a
+    punctuation of a single key to all partitions that may have rows of it, others to all there are."""
     ways: dict[str, list[tuple[Places, Places, bool]]] = {name: [] for name in batch.rows}
     for name, rows in batch.rows.items():
         hashes = hashes_of(rows)
@@ -41,8 +43,19 @@ def routed(plan: JoinPlan, batch: Batch, table: HotTable) -> list[Batch]:
     found = []
     for number in range(plan.partitions):
         rows, copies = (_arriving(batch, ways, number, copy=copy) for copy in (False, True))
-        found.append(replace(batch, rows=rows, copies=copies))
+        said = {name: _heard(plan, punctuations, table, number) for name, punctuations in batch.punctuations.items()}
+        found.append(replace(batch, rows=rows, copies=copies, punctuations=said))
     return found
+
+
+def _heard(plan: JoinPlan, punctuations: pa.Table, table: HotTable, partition: int) -> pa.Table:
+    """The punctuations that reach a partition."""
+    keys = [punctuations.column(name).combine_chunks() for name in key_names(punctuations.schema)]
+    single = np.logical_and.reduce([numpy_of(pc.is_valid(key)).astype(np.bool_) for key in keys])
+    hashes = hash_keys(keys)
+    mine = partition_of(hashes, plan.partitions) == partition
+    told = [key.hash for key in table.keys.values() if partition in key.listeners]
+    return punctuations.filter(pa.array(~single | mine | np.isin(hashes, np.array(told, np.uint64))))
 
 
 def _contents(rows: pa.Table) -> npt.NDArray[np.uint64]:

@@ -24,7 +24,7 @@ NULL_SHARE = 0.05
 SKEW = 2.0  # the fullest partition over their mean
 SOON = 7 * 86400.0  # seconds until the disk is full
 SLOWER = 4.0  # the newest batches over the usual ones
-SPREADING = ("progressive", "window", "multiway")  # have the option hot_keys
+SPREADING = ("progressive", "window", "multiway", "punctuated")  # have the option hot_keys
 _GOES_ON = "Starting it again goes on where it stopped."
 
 Level = Literal["bad", "warning", "note"]

@@ -127,7 +127,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             found.run(case.plan(), case.random_script(number, batch_rows=(7, 20)[number % 2], batches=9))
         for plan, script in further():
             found.run(plan, script)
-        for operator in ("symmetric", "window", "mjoin", "semi_stream"):
+        for operator in ("symmetric", "window", "mjoin", "punctuated", "semi_stream"):
             case = next(case for case in CASES if case.operator == operator and spreads(case))
             found.run_spread(case, tmp_path_factory.mktemp(operator))
     return found

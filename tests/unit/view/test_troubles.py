@@ -88,6 +88,7 @@ def test_a_hot_key_can_be_spread() -> None:
         return [one["advice"] for one in troubles(Facts(family, running=True, inputs=hot, hot_keys=hot_keys))]
 
     assert 'hot_keys="auto"' in advice("window")[0]
+    assert 'hot_keys="auto"' in advice("punctuated")[0]
     assert "hot_keys" not in advice("semi_stream")[0], "it has no such option"
     assert advice("window", "auto") == []
 
