@@ -134,7 +134,9 @@ def home(key: int) -> int:
     return home_of(hash_of(key), PARTITIONS)
 
 
+AWAY = [one for one in range(PARTITIONS) if one != home(7)]
 NEIGHBOUR = next(key for key in range(8, 1000) if home(key) == home(7))
+SIGN = next(key for key in range(8, 1000) if home(key) == AWAY[0])
 
 
 def rows(*keys: int, first: int = 0) -> list[tuple[int, int, str]]:
@@ -204,6 +206,8 @@ def test_a_row_without_a_future_is_not_taken_in() -> None:
     counters = counted(directory)
     assert counters["rows_copied.right"] == 3 * len(fixed.away)
     assert counters["left.right.punctuation"] == 3 * len(fixed.away) + 1, "two at home wait to be purged"
+    for partition in fixed.away:
+        assert PartitionStore(directory, partition).manifest(2).history[-1]["counters"]["held_rows.right"] == 0
 
 
 def test_a_second_row_of_a_unique_key_is_found_where_the_first_was_taken_in() -> None:
@@ -238,14 +242,11 @@ def test_a_torn_cluster_is_found_by_who_takes_over_that_it_has_ended() -> None:
         next(found)
 
 
-class Growing:
-    """Decides on a grid of one line, to which another one comes when a partition has had some other key."""
+class Turning:
+    """Decides on one place for a key, and on another one when a partition has had some other key."""
 
-    def __init__(self, key: int, sign: int, cells: Sequence[int]) -> None:
-        number, self.sign = hash_of(key), hash_of(sign)
-        first, second = (home(key), cells[0]), (cells[1], cells[2])
-        self.small = HotKey(number, "left", (first,), ((0,), (0, 1)), (0,), (1,))
-        self.large = HotKey(number, "left", (first, second), ((0, 2), (0, 1)), (1,), (1,))
+    def __init__(self, before: HotKey, after: HotKey, sign: int) -> None:
+        self.before, self.after, self.sign = before, after, hash_of(sign)
 
     def __call__(
         self,
@@ -256,29 +257,71 @@ class Growing:
         *,
         both: bool,
     ) -> HotTable:
-        assert both
-        grown = self.large in before.keys.values() or any(self.sign in heat.keys for heat in heats)
-        return HotTable.of([self.large if grown else self.small])
+        turned = self.after in before.keys.values() or any(self.sign in heat.keys for heat in heats)
+        return HotTable.of([self.after if turned else self.before])
+
+
+def grids(key: int, cells: Sequence[int]) -> tuple[HotKey, HotKey]:
+    """A grid of one line, whose right rows go to the second column, and the same with a line for new left rows."""
+    first, second = (home(key), cells[0]), (cells[1], cells[2])
+    return (
+        HotKey(hash_of(key), "left", (first,), ((0,), (0, 1)), (0,), (1,)),
+        HotKey(hash_of(key), "left", (first, second), ((0, 2), (0, 1)), (1,), (1,)),
+    )
 
 
 def test_what_a_partition_alone_knows_is_taken_over_with_its_rows() -> None:
     """The second place of the first line has seen that a cluster is over, and purged by it. Whoever takes what it has
     left of the key would miss the rows that are gone."""
     case = punctuated("grid", {**CLUSTERED, "input": "left"})
-    second, *others = [one for one in range(PARTITIONS) if one != home(7)]
-    sign = next(key for key in range(8, 1000) if home(key) == second)
     script = [
         Arrival({"left": [], "right": []}),
         Arrival({"left": rows(7), "right": rows(7, 7)}),
-        Arrival({"left": rows(sign, first=5), "right": []}),
+        Arrival({"left": rows(SIGN, first=5), "right": []}),
         Arrival({"left": rows(7, first=10), "right": []}),
     ]
     directory = MemoryDir({})
-    found = placed(case, script, Growing(7, sign, [second, *others]), directory)
+    found = placed(case, script, Turning(*grids(7, AWAY), SIGN), directory)
     assert [sum(next(found).values()) for _ in range(3)] == [0, 2, 0]
     assert counted(directory)["left.right.clustered"] == 2
     with pytest.raises(BrokenPromiseError, match="clustered 7"):
         next(found)
+
+
+def test_what_home_was_promised_is_taken_over_where_rows_come_from_another_partition() -> None:
+    """The partition from which rows are taken has never had any, and heard of nothing."""
+    case = punctuated("grid", on_violation="drop")
+    script = [
+        Arrival({"left": rows(7), "right": []}, punctuations={"left": said(7)}),
+        Arrival({"left": [], "right": rows(SIGN)}),
+        Arrival({"left": rows(7, first=10), "right": rows(7, first=10)}),
+    ]
+    directory = MemoryDir({})
+    found = list(placed(case, script, Turning(*grids(7, AWAY), SIGN), directory))
+    assert [sum(one.values()) for one in found] == [0, 0, 1]
+    assert counted(directory)["violations.left.punctuation"] == 1
+    assert counted(directory)["left.left.violation"] == 2
+
+
+def test_partitions_that_have_copies_left_are_told_what_purges_them() -> None:
+    """The second line has left the grid, and with it a copy that nothing waits for there."""
+    number, grid = hash_of(7), ((home(7),), (AWAY[0],))
+    spread = HotKey(number, "left", grid, ((0, 1), (0,)), (1,))
+    cooled = HotKey(number, "left", grid[:1], ((0,), (0,)), (0,), stale=(AWAY[0],))
+    script = [
+        Arrival({"left": [], "right": rows(7)}),
+        Arrival({"left": rows(7), "right": []}, punctuations={"right": said(7)}),
+        Arrival({"left": [], "right": rows(SIGN)}),
+        Arrival({"left": [], "right": []}, punctuations={"left": said(7)}),
+    ]
+    directory = MemoryDir({})
+    results, there = [], []
+    for version, found in enumerate(placed(punctuated("stale"), script, Turning(spread, cooled, SIGN), directory)):
+        results.append(sum(found.values()))
+        there.append(list(PartitionStore(directory, AWAY[0]).manifest(version).hot["guests"]))
+    assert results == [0, 1, 0, 0]
+    assert there == [[], [str(number)], [str(number)], []]
+    assert counted(directory)["left.right.punctuation"] == 2
 
 
 PLAIN = [

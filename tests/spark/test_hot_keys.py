@@ -197,7 +197,7 @@ def test_what_is_promised_of_a_hot_key_reaches_all_that_have_it(
         ("inner", {"propagate": "said"}, r"propagate='said'.*A promise holds for the output when no partition"),
         ("inner", {"on_violation": "keep"}, r"on_violation='keep'.*would be taken back"),
         ("left", {"unique": "left"}, r"how='left' and keys that are unique on the left input.*has one of them at most"),
-        ("inner", {"unique": ["left", "right"]}, r"unique on both inputs.*is not hot"),
+        ("inner", {"unique": ["left", "right"]}, r"keys that are unique on both inputs.*is not hot"),
         ("inner", {"unique": "right", "on_violation": "drop"}, r"on_violation='drop' and constraints.*differently"),
         ("full", {"within": "1 hour"}, r"how='full'.*cannot be emitted once"),
         ("right", {"within": "1 hour", "unique": "right"}, r"how='right' and its other options.*times of arrival"),
