@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.columns.arrow import HASH, hash_keys
+from watersmeet.columns.arrow import HASH, hash_keys, payload_name
 from watersmeet.engine.runtime import run_batch
 from watersmeet.join.operator import Batch
 from watersmeet.plan import JoinPlan
@@ -43,6 +43,7 @@ from watersmeet.progressive.options import ProgressiveOptions
 from watersmeet.punctuated.promises.patterns import Pattern, punctuation_table
 from watersmeet.state.directory import StateDir
 from watersmeet.testing import make_plan
+from watersmeet.testing.arrivals import PAYLOAD
 from watersmeet.testing.masters import STREAM, semi_stream_plan, write_master
 
 HERE = Path(__file__).resolve().parent
@@ -71,6 +72,7 @@ class Workload:
     ratio: int = 1  # rows of the last input for one of the others
     late: float = 0.0  # the share of rows that are a few batches late
     combines: bool = False  # whether runs on disk are combined while rows come, which release 0.1.0 never did
+    beside: str = ""  # what rows have beside the usual: one of `BESIDE`
 
     def plan(self, rows: int, batches: int, folder: str) -> JoinPlan:
         """The plan; `folder` is for the master table of a semi-stream join."""
@@ -81,7 +83,8 @@ class Workload:
         if progressive and not self.combines:
             tuning["combine_runs"] = 0
         if self.operator != "semi_stream":
-            return make_plan(self.operator, self.inputs, self.options, tuning=tuning)
+            payload = (*PAYLOAD, *(column.type for column in self._beside(np.random.default_rng(0), 1)))
+            return make_plan(self.operator, self.inputs, self.options, payload=payload, tuning=tuning)
         keys = range(0, 2 * MASTER_SHARE * rows, 2)
         layout = "hash" if self.options["policy"] == "aligned" else "arrival"
         write_master(folder, [(key, key, "master") for key in keys], chunk_rows=max(64, rows // 8), layout=layout)
@@ -109,9 +112,13 @@ class Workload:
         back = np.where(rng.random(rows) < self.late, rng.integers(0, 3, rows), 0) * SECOND
         times = number * SECOND + rng.integers(0, SECOND, rows) - back
         texts = TEXTS.take(pa.array(rng.integers(0, len(TEXTS), rows)))
-        columns = [pa.array(keys, pa.int64()), pa.array(times, pa.int64()), texts]
+        columns = [pa.array(keys, pa.int64()), pa.array(times, pa.int64()), texts, *self._beside(rng, rows)]
         hashes = pa.array(hash_keys(columns[:1]), pa.uint64())
-        return pa.Table.from_arrays([hashes, *columns], names=[HASH, "_k0", "_p0", "_p1"])
+        names = [payload_name(place) for place in range(len(columns) - 1)]
+        return pa.Table.from_arrays([hashes, *columns], names=[HASH, "_k0", *names])
+
+    def _beside(self, rng: np.random.Generator, rows: int) -> list[pa.Array]:
+        return BESIDE[self.beside](rng, rows)
 
     def _promises(self, number: int, rows: int) -> pa.Table:
         """Keys below those of the next batch are over: a range for half of them, values for the others."""
@@ -119,6 +126,40 @@ class Workload:
         middle = high - min(rows // 2, 500)
         patterns = [Pattern.between(low, middle, closed="left"), *(Pattern.value(key) for key in range(middle, high))]
         return punctuation_table([pa.int64()], [[pattern] for pattern in patterns])
+
+
+def texts_of(rng: np.random.Generator, rows: int, length: int) -> pa.Array:
+    """Texts of one length."""
+    ends = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
+    letters = rng.integers(97, 123, rows * length, dtype=np.uint8)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(letters)])
+
+
+def wide(rng: np.random.Generator, rows: int) -> list[pa.Array]:
+    """7 whole numbers, 3 doubles, 2 times and 6 texts of 64 characters: with the rest about 500 bytes."""
+    numbers = [pa.array(rng.integers(0, 1 << 40, rows)) for _ in range(9)]
+    times = [column.cast(pa.timestamp("us", "UTC")) for column in numbers[7:]]
+    return [
+        *numbers[:7],
+        *(pa.array(rng.random(rows)) for _ in range(3)),
+        *times,
+        *(texts_of(rng, rows, 64) for _ in range(6)),
+    ]
+
+
+def nested(rng: np.random.Generator, rows: int) -> list[pa.Array]:
+    """A struct with a text, an array and a map, about 200 bytes."""
+    pair = [pa.array(rng.integers(0, 1 << 30, rows)), texts_of(rng, rows, 40)]
+    eight, two = (pa.array(np.arange(rows + 1, dtype=np.int32) * times) for times in (8, 2))
+    keys = pa.array(["a", "b"]).take(pa.array(np.tile([0, 1], rows)))
+    return [
+        pa.StructArray.from_arrays(pair, names=["a", "b"]),
+        pa.ListArray.from_arrays(eight, pa.array(rng.integers(0, 1 << 40, 8 * rows))),
+        pa.MapArray.from_arrays(two, keys, texts_of(rng, 2 * rows, 20)),
+    ]
+
+
+BESIDE = {"": lambda rng, rows: [], "wide": wide, "nested": nested}
 
 
 def windowed(algorithm: str, **more: Any) -> Workload:
@@ -141,6 +182,8 @@ ABC = ("a", "b", "c")
 WINDOWED = {"window": SPAN * SECOND, "lateness": 3 * SECOND, "time": dict.fromkeys(ABC, "_p0")}
 WORKLOADS = {
     "symmetric": Workload("symmetric"),
+    "symmetric-wide": Workload("symmetric", beside="wide"),
+    "symmetric-nested": Workload("symmetric", beside="nested"),
     "rpj": Workload("rpj", options={"policy": "rpj"}, budget=0.4),
     "xjoin": Workload("xjoin", options={"policy": "xjoin"}, budget=0.4),
     "hmj": Workload("hmj", options={"policy": "hmj"}, budget=0.4),
@@ -149,8 +192,10 @@ WORKLOADS = {
     "window-HH": windowed("HH"),
     "window-NN": windowed("NN"),
     "window-auto": windowed("auto", ratio=4),
+    "window-wide": windowed("HH", beside="wide"),
     "window-disk": windowed("HH", budget=0.1),
     "mjoin": Workload("mjoin", ABC),
+    "mjoin-wide": Workload("mjoin", ABC, beside="wide"),
     "mjoin-window": Workload("mjoin", ABC, WINDOWED, window=SPAN, late=0.05, slides=True),
     "punctuated": Workload("punctuated"),
     "punctuated-promises": promised(),

@@ -35,11 +35,18 @@ def pieces(columns: Iterable[tuple[pa.ChunkedArray, Indices]], count: int) -> li
     [slice(0, 3, None)]
     """
     cuts: npt.NDArray[np.bool_] | None = None
+    known: Indices | None = None  # the numbers of rows looked at last, which columns of one table share
+    often = 0
     for column, rows in columns:
         if not (count and len(column) and has_offsets(column.type)):
             continue
         array = one_chunk(column)
-        if array.nbytes * count <= PIECE_BYTES:
+        nbytes = array.nbytes
+        if nbytes * count <= PIECE_BYTES:
+            continue
+        if rows is not known:
+            known, often = rows, most_often(rows)
+        if nbytes * often <= PIECE_BYTES:
             continue
         sizes = chosen_bytes(array, rows)
         if int(sizes.sum()) <= PIECE_BYTES:
@@ -53,6 +60,21 @@ def pieces(columns: Iterable[tuple[pa.ChunkedArray, Indices]], count: int) -> li
         return [slice(0, count)]
     edges = [0, *(np.flatnonzero(cuts) + 1).tolist(), count]
     return [slice(low, high) for low, high in pairwise(edges)]
+
+
+def most_often(rows: Indices) -> int:
+    """How often a row is there at most, told by looking at neighbours alone: where rows do not ascend, by their number.
+
+    >>> most_often(np.array([2, 5, 5, 5, 7, 7])), most_often(np.array([2, 5, 3])), most_often(np.array([4, 8]))
+    (3, 3, 1)
+    """
+    steps = np.diff(rows)
+    if not len(steps) or int(steps.min()) > 0:
+        return 1
+    if int(steps.min()) < 0:
+        return len(rows)
+    firsts = np.concatenate(([0], np.flatnonzero(steps) + 1, [len(rows)]))
+    return int(np.diff(firsts).max())
 
 
 def chosen_bytes(array: pa.Array, rows: Indices) -> Indices:

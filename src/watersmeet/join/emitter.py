@@ -6,13 +6,14 @@ Operators work on row numbers. Only when the matches are known are the payload c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import HASH, Hashes, Indices, gather, hashes_of, key_names
+from watersmeet.columns.arrow import HASH, Hashes, Indices, gather, gather_all, hashes_of, key_names
 from watersmeet.columns.grouping import repeats
 from watersmeet.columns.pieces import has_offsets, pieces
 from watersmeet.join.condition import Condition, Taken
@@ -22,6 +23,39 @@ from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
 from watersmeet.state.parts import Departed, column_of
 from watersmeet.state.rules import Mask
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where output columns come from.
+
+    places     by input, the columns of its table that are gathered
+    columns    by output column, its input, and which of those it is: -1 for none
+    wide       those whose values differ in size: their inputs, and their places in these tables
+    """
+
+    places: Mapping[str, list[int]]
+    columns: Sequence[tuple[str, int]]
+    wide: Sequence[tuple[str, int]]
+
+    @classmethod
+    def among(cls, columns: Sequence[OutputColumn], names: Mapping[str, Sequence[str]]) -> _Sources:
+        """Given the names of the columns of the inputs' tables."""
+        places: dict[str, list[int]] = {}
+        found, wide = [], []
+        for column in columns:
+            name = column.input if column.input in names else column.otherwise
+            at = list(names.get(name, ())).index(column.column) if column.column in names.get(name, ()) else -1
+            if at < 0:
+                found.append((name, -1))
+                continue
+            mine = places.setdefault(name, [])
+            if at not in mine:
+                mine.append(at)
+            found.append((name, mine.index(at)))
+            if has_offsets(column.field.type):
+                wide.append((name, at))
+        return cls(places, found, wide)
 
 
 class Emitter:
@@ -48,7 +82,7 @@ class Emitter:
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
         self.columns = tuple(columns)
         self.schema = pa.schema([column.field for column in columns])
-        self._wide = [index for index, column in enumerate(columns) if has_offsets(column.field.type)]
+        self._found: dict[tuple[tuple[str, tuple[str, ...]], ...], _Sources] = {}
 
     def rows(self, taken: Mapping[str, Taken], optional: Collection[str] = ()) -> Iterator[pa.Table]:
         """Output rows: row i is made of row `numbers[i]` of each input's table. Mostly they are one table; where values
@@ -57,35 +91,33 @@ class Emitter:
         Of an `optional` input a negative number stands for no row.
         """
         count = len(next(iter(taken.values()))[1])
-        wide = [
-            (table.column(at), taken[name][1])
-            for name, table, at in (self._source(self.columns[index], taken) for index in self._wide)
-            if table is not None and at >= 0
-        ]
+        sources = self._sources(taken)
+        wide = [(taken[name][0].column(at), taken[name][1]) for name, at in sources.wide]
         for piece in pieces(wide, count):
-            yield self._built({name: (table, rows[piece]) for name, (table, rows) in taken.items()}, optional)
+            yield self._built({name: (table, rows[piece]) for name, (table, rows) in taken.items()}, sources, optional)
 
-    def _source(self, column: OutputColumn, taken: Mapping[str, Taken]) -> tuple[str, pa.Table | None, int]:
-        """The input that feeds an output column, its table if it is given, and the place of the column there or -1."""
-        name = column.input if column.input in taken else column.otherwise
-        table = taken[name][0] if name in taken else None
-        return name, table, -1 if table is None else table.schema.get_field_index(column.column)
+    def _sources(self, taken: Mapping[str, Taken]) -> _Sources:
+        """Where the output columns come from, given tables with such columns: looked for once."""
+        key = tuple((name, tuple(table.schema.names)) for name, (table, _) in taken.items())
+        if key not in self._found:
+            self._found[key] = _Sources.among(self.columns, dict(key))
+        return self._found[key]
 
-    def _built(self, taken: Mapping[str, Taken], optional: Collection[str]) -> pa.Table:
+    def _built(self, taken: Mapping[str, Taken], sources: _Sources, optional: Collection[str]) -> pa.Table:
         wanted = {
             name: pa.array(numbers, pa.int64(), mask=numbers < 0 if name in optional else None)
             for name, (_, numbers) in taken.items()
         }
         count = len(next(iter(wanted.values())))
+        gathered = {name: gather_all(taken[name][0], wanted[name], places) for name, places in sources.places.items()}
         arrays = []
-        for column in self.columns:
-            name, table, at = self._source(column, taken)
-            if table is None or at < 0:
+        for column, (name, at) in zip(self.columns, sources.columns, strict=True):
+            if at < 0:
                 arrays.append(pa.nulls(count, column.field.type))
                 continue
-            values = gather(table.column(at), wanted[name])
+            values = gathered[name][at]
             if column.null_if:
-                is_null = gather(table.column(column.null_if), wanted[name])
+                is_null = gather(taken[name][0].column(column.null_if), wanted[name])
                 values = pc.if_else(is_null, pa.scalar(None, values.type), values)
             arrays.append(values if values.type == column.field.type else values.cast(column.field.type))
         if not arrays:  # an output of no columns still has a number of rows

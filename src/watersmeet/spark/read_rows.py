@@ -35,7 +35,7 @@ from watersmeet.spark.inspect import opened_state
 from watersmeet.spark.schema import arrow_type, quoted
 from watersmeet.spark.shared import check_seen
 from watersmeet.spark.storage import find_storage
-from watersmeet.spark.task import OUTPUT_ROWS, BatchFunction
+from watersmeet.spark.task import BatchFunction, rows_at_once
 from watersmeet.state.description import INPUTS_FILE, Description
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, packed_access, remember_packed
@@ -195,7 +195,7 @@ def _batches(description: Description, input: str, held: HeldRows, schema: pa.Sc
     columns = [column.combine_chunks() for column in table.columns]
     arrays = [relabelled(column, kind) for column, kind in zip(columns, schema.types, strict=False)]
     whole = pa.Table.from_arrays([*arrays, _states(held, schema.field(STATE).type)], schema=schema)
-    yield from whole.to_batches(max_chunksize=OUTPUT_ROWS)
+    yield from whole.to_batches(max_chunksize=rows_at_once(whole))
 
 
 def _states(held: HeldRows, kind: pa.StructType) -> pa.Array:

@@ -22,8 +22,9 @@ from watersmeet.storage.access import Packed, remember_packed
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# Spark reads one record batch at a time: large enough to be cheap, small enough not to matter.
-OUTPUT_ROWS = 1 << 15
+# Spark reads one record batch at a time: large enough to be cheap, small enough not to matter. A batch of more bytes
+# than a chunk of its pool of buffers (4 MiB) would get memory of its own from the system each time, page by page.
+OUTPUT_ROWS, OUTPUT_BYTES = 1 << 15, 2 << 20
 
 
 def task_function(job: str, access: Packed, name: str = "run") -> BatchFunction:
@@ -114,7 +115,17 @@ def run_task(text: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
         choices=job.choices,
     )
     for result in results:
-        yield from job.result(result).to_batches(max_chunksize=OUTPUT_ROWS)
+        yield from job.result(result).to_batches(max_chunksize=rows_at_once(result))
+
+
+def rows_at_once(table: pa.Table) -> int:
+    """How many rows of results Spark gets at a time: whole bytes of the bitmaps that say which values are null.
+
+    >>> rows_at_once(pa.table({"a": range(100_000)})), rows_at_once(pa.table({"a": ["x" * 1020] * 9999}))
+    (32768, 2048)
+    """
+    rows: int = OUTPUT_BYTES * table.num_rows // max(table.nbytes, 1)
+    return min(OUTPUT_ROWS, max(64, rows // 64 * 64))
 
 
 def _combine(batches: list[pa.RecordBatch]) -> pa.Table | None:

@@ -1,7 +1,7 @@
 """Layouts: how a store's runs are grouped, and when runs are merged. A layout decides; the store does.
 
 `HashTiers`    every batch adds a run of level 0; FANOUT runs of one level become one of the next. A probe searches
-               O(log batches) runs and a row is rewritten O(log) times:
+               O(log batches) runs and a row is rewritten O(log) times (of wide rows WIDE_FANOUT, see there):
 
                    level 0   o o o            one more makes four: merged with the level 1 runs if they are then four
                    level 1   OO OO OO
@@ -37,6 +37,13 @@ from watersmeet.columns.arrow import take
 from watersmeet.state.run import Run
 
 FANOUT = 4
+# To write a row once more costs by its bytes, to probe one more run costs a batch so much whatever is beside the keys.
+# With n runs of a level that become one, a row is written log(batches) / log(n) times, and n / 2 runs of each level are
+# probed: where writing a batch costs as much as probing five runs, sixteen at a time is as cheap as four, and from
+# there on cheaper. A run costs a probe as much as writing so many bytes (most of it is the output: every run has arrays
+# of its own, one for each column), and so many for each row of a batch.
+WIDE_FANOUT, WIDE = 16, 5
+PROBE_BYTES, PROBE_ROW_BYTES = 1 << 20, 24
 MAX_ROWS = 1 << 21
 MAX_BYTES = 1 << 30  # an Arrow column of strings holds less than 2 GiB
 
@@ -105,18 +112,35 @@ class HashTiers(_Whole):
         held up by a large run for ever.
         """
         first = [run for run in runs if run.level == 0]
-        if len(first) < self.fanout + self.lag % self.fanout:
+        if len(first) < self.fanout:
             return None
-        level, chosen = 0, first[: self.fanout]
+        fanout = self._fanout_of(first)
+        if len(first) < fanout + self.lag % fanout:
+            return None
+        level, chosen = 0, first[:fanout]
         while True:
             above = [run for run in runs if run.level == level + 1]
-            if len(above) + 1 < self.fanout:
+            if len(above) + 1 < fanout:
                 break
             if self.too_large(chosen + above):
-                return Merge(above, level + 2, rewrite=False)
+                return self._up(above, level + 2)
             level, chosen = level + 1, above + chosen
         # Too large to be worth a merge: moved up as they are, so that level 0 is free again.
-        return Merge(chosen, level + 1, rewrite=not self.too_large(chosen))
+        return self._up(chosen, level + 1) if self.too_large(chosen) else Merge(chosen, level + 1)
+
+    def _fanout_of(self, first: Sequence[Run]) -> int:
+        """How many runs of a level become one, given those of level 0: a batch each."""
+        probing = sum(PROBE_BYTES + PROBE_ROW_BYTES * run.own for run in first)
+        is_wide = sum(run.nbytes for run in first) >= WIDE * probing
+        return max(self.fanout, WIDE_FANOUT) if is_wide else self.fanout
+
+    def _up(self, runs: list[Run], level: int) -> Merge:
+        """Runs that would be too large as one: the oldest of them that would not, where these are enough to be worth a
+        merge; otherwise all move up as they are."""
+        most = len(runs)
+        while most >= self.fanout and self.too_large(runs[:most]):
+            most -= 1
+        return Merge(runs[:most], level) if most >= self.fanout else Merge(runs, level, rewrite=False)
 
     def too_large(self, runs: Sequence[Run]) -> bool:
         """Whether runs are more than one run may be."""

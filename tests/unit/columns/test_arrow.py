@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.columns.arrow import (
+    MANY_COLUMNS,
     concat,
     data_bytes,
     drop_null_keys,
+    gather_all,
     hash_keys,
     hashes_of,
     merge_by_hash,
@@ -178,6 +180,23 @@ def test_merge_by_hash_takes_the_chosen_rows() -> None:
         assert merged.column("_p0").to_pylist() == expected
     assert merge_by_hash(tables[:1], None, chosen[:1]).column("_p0").to_pylist() == [5, 9, 1]
     assert merge_by_hash(tables[3:], "_p0", chosen[3:]).num_rows == 0
+
+
+@pytest.mark.parametrize("columns", [1, MANY_COLUMNS - 1, MANY_COLUMNS, MANY_COLUMNS + 5])
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_columns_are_gathered_alike_one_by_one_and_together(columns: int, chunks: int) -> None:
+    values = [[None, "b", ["c"], {"d": 1}, 0.5][place % 5] for place in range(columns)]
+    piece = pa.table({f"c{place}": [value, None, value] for place, value in enumerate(values)})
+    table = pa.concat_tables([piece] * chunks) if chunks else piece.schema.empty_table()
+    last = table.num_rows - 1
+    indices = pa.array([last, 0, None, last, last - 1] if chunks else [None, None], pa.int64())
+    rows = indices.to_pylist()
+    expected = [[None if i is None else column[i].as_py() for i in rows] for column in table.columns]
+    found = gather_all(table, indices)
+    assert [column.to_pylist() for column in found] == expected
+    assert [column.type for column in found] == table.schema.types
+    places = [*range(columns)][::-2]
+    assert [column.to_pylist() for column in gather_all(table, indices, places)] == [expected[at] for at in places]
 
 
 def test_drop_null_keys_looks_at_keys_only() -> None:

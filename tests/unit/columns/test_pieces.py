@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.columns import pieces
+from watersmeet.columns.arrow import Indices
 from watersmeet.columns.matching import equal_keys
-from watersmeet.columns.pieces import chosen_bytes
+from watersmeet.columns.pieces import chosen_bytes, most_often
 from watersmeet.join.condition import Condition, constants
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -82,6 +84,35 @@ def test_the_widest_column_cuts_and_fixed_widths_do_not(monkeypatch: pytest.Monk
         slice(3, 4),
         slice(4, 6),
     ]
+
+
+@pytest.mark.parametrize(
+    "rows", [[0, 2, 3], [0, 0, 0, 1], [1, 1, 2, 2, 2, 2], [4], [2, 1, 2, 1], [3, 3, 3, 0], [-1, -1, 0]]
+)
+def test_no_row_is_there_more_often_than_is_told(rows: list[int]) -> None:
+    told, counted = most_often(np.array(rows)), max(Counter(rows).values())
+    assert told >= counted
+    assert told == counted or rows != sorted(rows)
+
+
+def test_rows_are_measured_only_where_they_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that fits into a piece does so in any choice of different rows: mostly nobody looks at their sizes."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 50)
+    measured: list[int] = []
+
+    def measuring(array: pa.Array, rows: Indices) -> Indices:
+        measured.append(len(rows))
+        return chosen_bytes(array, rows)
+
+    monkeypatch.setattr(pieces, "chosen_bytes", measuring)
+    column = pa.chunked_array([["a" * 12, "b" * 12]])
+    assert pieces.pieces([(column, np.array([0, 1])), (column, np.array([0, 1]))], 2) == [slice(0, 2)]
+    assert not measured
+    again, apart = np.array([0, 0, 0, 0, 0, 1]), np.array([0, 1, 0, 1, 0, 1])
+    for rows in (again, apart):
+        found = pieces.pieces([(column, np.array([0, 1, 1, 1, 1, 1])), (column, rows)], 6)
+        assert found == [slice(0, 4), slice(4, 5), slice(5, 6)]
+    assert measured == [6] * 4
 
 
 def test_keys_and_conditions_are_compared_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:

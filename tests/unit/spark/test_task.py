@@ -13,7 +13,7 @@ from watersmeet.errors import EndedInputError, OverloadError, StateMismatchError
 from watersmeet.join.operator import advance
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.spark.control import MAX_SIGNAL
-from watersmeet.spark.task import Position, _check_partition, _combine
+from watersmeet.spark.task import OUTPUT_BYTES, OUTPUT_ROWS, Position, _check_partition, _combine, rows_at_once
 from watersmeet.spark.wire import Job, Kind, Layout, code
 from watersmeet.state.space import MemorySpace
 
@@ -181,3 +181,21 @@ def test_another_numbering_is_an_error(partition: int, table: pa.Table | None) -
         f"(task partition {partition}). A union, coalesce or self-join right after the join renumbers its partitions: "
         "put .repartition(n) between, or write the result to a sink first."
     )
+
+
+@pytest.mark.parametrize("width", [1, 8, 100, 1_000, 3 << 20])
+def test_spark_gets_results_in_batches_of_bounded_size(width: int) -> None:
+    rows = max(3, (8 << 20) // width // 2)
+    table = pa.table({"a": pa.array(["x" * width]).take(pa.array(np.zeros(rows, np.int64)))})
+    most = rows_at_once(table)
+    batches = table.to_batches(max_chunksize=most)
+    assert sum(batch.num_rows for batch in batches) == rows
+    assert most % 64 == 0  # a bitmap of nulls is cut between bytes: otherwise each would be shifted
+    assert most <= OUTPUT_ROWS
+    assert max(batch.nbytes for batch in batches) <= OUTPUT_BYTES + 64 * (width + 4)
+    assert most >= min(OUTPUT_ROWS, OUTPUT_BYTES // (width + 5) // 64 * 64)  # and not smaller than they need to be
+
+
+def test_results_without_rows_or_columns_are_handed_on() -> None:
+    assert rows_at_once(pa.table({"a": pa.array([], pa.string())})) >= 1
+    assert rows_at_once(pa.table({"a": pa.nulls(5)}).select([])) >= 1

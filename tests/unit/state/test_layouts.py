@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
-from watersmeet.state.layouts import FewRuns, HashTiers, Layout, SizeTiers, TimeSlices
+from watersmeet.state.layouts import FANOUT, MAX_BYTES, WIDE_FANOUT, FewRuns, HashTiers, Layout, SizeTiers, TimeSlices
 from watersmeet.state.parts import Rows
 from watersmeet.state.rows import RowStore
 from watersmeet.state.run import Run, resident_run
@@ -192,6 +192,68 @@ def test_even_batches_are_written_as_often_as_they_grow_by_a_level() -> None:
     *_, (runs, written) = settled(HashTiers(max_rows=LARGEST), [10] * 1024)
     assert {run.own for run in runs} == {640}
     assert (len(runs), written) == (16, 16 * (12 * 40 + 3 * 160 + 640))
+
+
+# -- wide rows: to write them once more costs more than to probe more runs
+
+
+def many(count: int, rows: int, width: int, level: int = 0) -> list[Run]:
+    return cast(list[Run], [Counted(rows, level, rows * width) for _ in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "fanout"),
+    [
+        (25_000, 16, 4),
+        (25_000, 40, 4),
+        (25_000, 500, WIDE_FANOUT),
+        (25_000, 200, 4),
+        (100_000, 200, WIDE_FANOUT),
+        (6_000, 500, 4),  # such a run is written sooner than it is probed
+        (6_000, 5_000, WIDE_FANOUT),
+        (10, 500, 4),
+    ],
+)
+def test_runs_of_wide_rows_wait_until_there_are_more_of_them(rows: int, width: int, fanout: int) -> None:
+    assert FANOUT == 4
+    for lag in (0, 1):
+        tiers = HashTiers(lag=lag)
+        assert tiers.due(many(fanout + lag - 1, rows, width), rows_of) is None
+        merge = tiers.due(many(fanout + lag, rows, width), rows_of)
+        assert merge is not None
+        assert (len(merge.runs), merge.level, merge.rewrite) == (fanout, 1, True)
+
+
+def test_wide_rows_are_written_once_more_in_sixteen_batches() -> None:
+    runs: list[Run] = []
+    written = [0]
+    for _ in range(64):
+        runs += many(1, 25_000, 500)
+        while merge := HashTiers().due(runs, rows_of):
+            assert merge.rewrite
+            rows = sum(run.own for run in merge.runs)
+            written.append(rows)
+            runs = [*(run for run in runs if run not in merge.runs), *many(1, rows, 500, merge.level)]
+    assert written == [0, *[16 * 25_000] * 4]
+
+
+def test_large_runs_of_wide_rows_become_as_large_as_one_may_be() -> None:
+    """Fifteen would be too large: the oldest that fit together are one, and the others stay for the next ones."""
+    above, first = many(15, 400_000, 500, level=1), many(16, 25_000, 500)
+    tiers = HashTiers()
+    assert tiers.too_large(above)
+    merge = tiers.due([*above, *first], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (above[:5], 2, True)
+    assert MAX_BYTES - 400_000 * 500 < sum(run.nbytes for run in merge.runs) <= MAX_BYTES
+    merge = tiers.due([*many(1, 2_000_000, 500, level=2), *above[5:], *first], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (first, 1, True)
+    # With three that fit it is not worth it.
+    above = many(15, 600_000, 500, level=1)
+    merge = tiers.due([*above, *first], rows_of)
+    assert merge is not None
+    assert (merge.runs, merge.level, merge.rewrite) == (above, 2, False)
 
 
 @pytest.mark.parametrize("tiers", [HashTiers, SizeTiers])
