@@ -19,7 +19,8 @@ AVAILABLE_NOW_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 # What a join needs of any session to be fast.
 JOIN_SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Few enough that what the JVM fills column by column stays in the processor's cache, also where rows are wide.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
     # Any other limit makes Spark add up the size of the whole batch again after every row it writes.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Without it the source of ticks turns `availableNow` into one single batch, whatever the limits of the others.
