@@ -50,7 +50,9 @@ def directory(tmp_path: Path) -> StateDir:
     made.create()
     register_join("join", made, plan())
     record_inputs(made, description())
-    (Path(made.place) / "part-00000").mkdir()
+    part = Path(made.place) / "part-00000"
+    part.mkdir()
+    (part / "v-000000000000.json").touch()
     return made
 
 
@@ -99,5 +101,5 @@ def test_where_nothing_is_stored_or_known(directory: StateDir) -> None:
             file.write_bytes(content)
         check_inputs("join", directory, other, str)
     record_inputs(directory, description())
-    (Path(directory.place) / "part-00000").rmdir()
+    (Path(directory.place) / "part-00000/v-000000000000.json").unlink()
     check_inputs("join", directory, other, str)
