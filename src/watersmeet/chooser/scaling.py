@@ -34,12 +34,12 @@ class Slots(NamedTuple):
 class BatchCosts:
     """Seconds, of a machine with two cores; `benchmarks/scaling.py` fits those of another one."""
 
-    driver: float = 0.144
-    task: float = 0.0121
-    slot: float = 0.0099
-    row: float = 6.4e-7
-    remote: float = 0.02
-    move: float = 4.5e-7
+    driver: float = 0.151
+    task: float = 0.00064
+    slot: float = 0.0439
+    row: float = 6.07e-7
+    remote: float = 0.0287
+    move: float = 5.2e-7
 
     def parts(
         self,
@@ -75,7 +75,7 @@ class BatchCosts:
         """The number of partitions with which a micro-batch takes least; more than cores never pay.
 
         >>> [BatchCosts().best(rows, cores=100) for rows in (1_000, 100_000, 10_000_000)]
-        [1, 2, 16]
+        [1, 7, 69]
         """
         return min(range(1, cores + 1), key=lambda some: self.seconds(rows, some, cores, **more))
 
