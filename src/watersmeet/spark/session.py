@@ -30,12 +30,9 @@ JOIN_SETTINGS = {
     # Hadoop would write a file of checksums beside each file of a checkpoint on a local disk, and start a process for
     # the permissions of each, which small micro-batches wait for. Spark's own state stores have checksums without it.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # The C library would give every large array back to the system and fault it in again, page by page. What Spark
-    # sends at once is one such array: with wide rows some tens of megabytes.
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(128 << 20),
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    # Arrow's allocator likewise, after a second: about when the next micro-batch wants the same memory again.
-    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "30000",
+    # The C library would give every large array back to the system and fault it in again, page by page.
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
 }
 
 
