@@ -41,12 +41,12 @@ from watersmeet.spark.worker import spare_work
 from watersmeet.state.directory import StateDir
 from watersmeet.storage.access import Packed, remember_packed
 
-_KEY, _FROM, _CODE, _TARGETS = "_hot_hash", "_hot_from", "_hot_code", "_hot_targets"
-_SCHEMA = f"{_KEY} long, {_FROM} int, {_CODE} int, {_TARGETS} array<int>"
-_ROUTES = f"array<struct<key: long, value: array<array<struct<{_CODE}: int, {_TARGETS}: array<int>>>>>>"
+_KEY, _FROM, _CODES = "_hot_hash", "_hot_from", "_hot_codes"
+_SCHEMA = f"{_KEY} long, {_FROM} int, {_CODES} array<int>"
+_ROUTES = "array<struct<key: long, value: array<array<array<int>>>>>"
 
-# A hash, the code of rows as they come and as they go on, and the partitions they go to.
-Entry = tuple[int, int, int, list[int]]
+# A hash, the code of rows as they come, and those that they may go on with: one for each partition to choose from.
+Entry = tuple[int, int, list[int]]
 
 
 def with_targets(streams: Sequence[DataFrame], job: Job, access: Packed, content: Sequence[str]) -> list[DataFrame]:
@@ -59,12 +59,11 @@ def with_targets(streams: Sequence[DataFrame], job: Job, access: Packed, content
 
 
 def _targeted(routed: DataFrame, content: Sequence[str]) -> DataFrame:
-    """Rows with their routes, as they travel."""
-    picked = F.pmod(F.xxhash64(*content), F.size(_TARGETS)).cast("int")
-    target = F.element_at(_TARGETS, picked + 1)
-    row = F.when(F.col(_CODE).isNull(), F.col(INPUT)).otherwise(hot_code(F.col(_CODE), target))
-    sent = (name for name in routed.columns if name not in (INPUT, _KEY, _FROM, _CODE, _TARGETS))
-    return routed.select(row.cast("int").alias(INPUT), *sent)
+    """Rows with their routes, as they travel. Where a row has none nothing is there to pick from."""
+    picked = F.pmod(F.xxhash64(*content), F.size(_CODES)).cast("int")
+    row = F.coalesce(F.get(F.col(_CODES), picked), F.col(INPUT))
+    sent = (name for name in routed.columns if name not in (INPUT, _KEY, _FROM, _CODES))
+    return routed.select(row.alias(INPUT), *sent)
 
 
 def partition_of_row(partitions: int) -> Column:
@@ -78,7 +77,7 @@ def _looked_up(stream: DataFrame, text: Column) -> DataFrame:
     are few hot keys; and the driver is asked for each copy of the expression, but reads the routes once."""
     by_hash = F.map_from_entries(F.from_json(text.cast("string"), _ROUTES))
     mine = F.get(F.try_element_at(by_hash, F.col(HASH)), F.col(INPUT))
-    return stream.select("*", F.explode_outer(mine).alias(_KEY)).select(*stream.columns, f"{_KEY}.*")
+    return stream.select("*", F.explode_outer(mine).alias(_CODES))
 
 
 def _as_json(job: Job, batch: int) -> bytes | None:
@@ -92,12 +91,12 @@ def _as_json(job: Job, batch: int) -> bytes | None:
 def by_hash(found: Iterable[Entry]) -> list[dict[str, Any]]:
     """The routes of every key, in a list by the code of the rows as they come.
 
-    >>> by_hash([(7, 8, 8, [2]), (7, 8, 15, [0])])[0]["value"][8]
-    [{'_hot_code': 8, '_hot_targets': [2]}, {'_hot_code': 15, '_hot_targets': [0]}]
+    >>> by_hash([(7, 8, [-521]), (7, 8, [-16])])
+    [{'key': 7, 'value': [None, None, None, None, None, None, None, None, [[-521], [-16]]]}]
     """
-    keys: dict[int, dict[int, list[dict[str, Any]]]] = {}
-    for number, comes, goes, targets in found:
-        keys.setdefault(number, {}).setdefault(comes, []).append({_CODE: goes, _TARGETS: targets})
+    keys: dict[int, dict[int, list[list[int]]]] = {}
+    for number, comes, codes in found:
+        keys.setdefault(number, {}).setdefault(comes, []).append(codes)
     return [
         {"key": number, "value": [routes.get(comes) for comes in range(max(routes) + 1)]}
         for number, routes in keys.items()
@@ -133,27 +132,24 @@ def route_batches(text: str, access: Packed) -> Iterator[pa.RecordBatch]:
     job = Job.from_json(text)
     with reported(job.who):
         remember_packed(access)
-        columns = list(zip(*entries(job, Position.now(job.who).batch), strict=True)) or [()] * 4
-        kinds = (pa.int64(), pa.int32(), pa.int32(), pa.list_(pa.int32()))
+        columns = list(zip(*entries(job, Position.now(job.who).batch), strict=True)) or [()] * 3
+        kinds = (pa.int64(), pa.int32(), pa.list_(pa.int32()))
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.record_batch(arrays, names=[_KEY, _FROM, _CODE, _TARGETS])
+        yield pa.record_batch(arrays, names=[_KEY, _FROM, _CODES])
 
 
 def entries(job: Job, batch: int) -> list[Entry]:
     """The routes of a micro-batch."""
     names = [spec.name for spec in job.plan.inputs]
     table = hot_table(job.plan, StateDir(job.state_dir), batch)
-    routed = [
-        (
-            signed(one.hash),
-            code(Kind.ROW, names.index(one.input)),
-            code(Kind.COPY if one.is_copy else Kind.ROW, names.index(one.input)),
-            list(one.targets),
-        )
-        for one in routes(table, names)
-    ]
+    routed = []
+    for one in routes(table, names):
+        number = names.index(one.input)
+        goes = code(Kind.COPY if one.is_copy else Kind.ROW, number)
+        codes = [hot_code(goes, target) for target in one.targets]
+        routed.append((signed(one.hash), code(Kind.ROW, number), codes))
     if not operator_class(job.plan.operator).has_promises:
         return routed
     said = [code(Kind.PUNCTUATION, number) for number in range(len(names))]
     told = [(key, one) for key in table.keys.values() for one in key.listeners]
-    return routed + [(signed(key.hash), comes, comes, [one]) for comes in said for key, one in told]
+    return routed + [(signed(key.hash), comes, [hot_code(comes, one)]) for comes in said for key, one in told]

@@ -87,9 +87,13 @@ def code(kind: Kind, number: int = 0) -> int:
     return int(kind) + KINDS * number
 
 
-def hot_code(row: Column, target: Column) -> Column:
-    """A value of `_input` of a row that does not go where its hash says."""
-    return -F.lit(1) - (row + F.shiftleft(target, HOT_BITS))
+def hot_code(row: int, target: int) -> int:
+    """A value of `_input` of a row that does not go where its hash says.
+
+    >>> hot_code(8, 2), hot_code(15, 0)
+    (-521, -16)
+    """
+    return -1 - (row + (target << HOT_BITS))
 
 
 def hot_target(row: Column) -> Column:
