@@ -225,13 +225,16 @@ def skew() -> str:
     def shown(run: dict[str, Any], key: str, form: str) -> str:
         return f"{run[key]:{form}}".replace("%", " %") if run.get(key) is not None else ""
 
-    even = []
-    for name, runs in found["local"].items():
-        hot, off = (runs.get(kind, {}) for kind in ("hot", "off"))
-        pairs = [(one, key) for key in ("busiest_over_mean_work", "fullest_over_mean_state") for one in (off, hot)]
-        even.append((name, *(shown(one, key, ".2f") for one, key in pairs), shown(hot, "copied_share", ".1%")))
-    header = ["hot key", "busiest over mean work, off", "auto", "fullest over mean state, off", "auto", "rows copied"]
-    parts = [table(header, even)]
+    parts = []
+    for place, text in places.items():
+        even = []
+        for name, runs in found.get(place, {}).items():
+            hot, off = (runs.get(kind, {}) for kind in ("hot", "off"))
+            pairs = [(one, key) for key in ("busiest_over_mean_work", "fullest_over_mean_state") for one in (off, hot)]
+            even.append((name, *(shown(one, key, ".2f") for one, key in pairs), shown(hot, "copied_share", ".1%")))
+        header = ["busiest over mean work, off", "auto", "fullest over mean state, off", "auto", "rows copied"]
+        if even:
+            parts.append(table([f"hot key, {text}", *header], even))
     speed = "steady_rows_per_second"
     for place, text in places.items():
         runs = {name: one for name, one in found.get(place, {}).items() if one.get("hot", {}).get(speed)}

@@ -153,6 +153,7 @@ class Query:
     observed: tuple[str, ...]
     answer: str  # sums in SQL over the query's result
     finish: Callable[[Answer], Answer] | None = None
+    has_windows: bool = False  # whether something is emitted when event time has passed it
 
     def checked(self, sql: str) -> str:
         """The answer to compare, in SQL."""
@@ -184,6 +185,7 @@ QUERIES: dict[str, Query] = {
         (*(f"final_{c}" for c in CATEGORIES), *(f"won_{c}" for c in CATEGORIES)),
         f"{_sums('category')}, SUM(category * final) AS sum_weighted",
         _averages,
+        has_windows=True,
     ),
     "q8": Query(
         q8,
@@ -201,6 +203,7 @@ QUERIES: dict[str, Query] = {
         ),
         ("p_id",),
         _sums("p_id"),
+        has_windows=True,
     ),
     "q9": Query(
         q9,
@@ -209,6 +212,7 @@ QUERIES: dict[str, Query] = {
         _Q9,
         ("a_id", "price", "bidder", "extra_size"),
         _sums("a_id", "price", "bidder", "extra_size"),
+        has_windows=True,
     ),
     "q13": Query(
         q13,
