@@ -178,6 +178,8 @@ class Guests:
     def _check_heard(self, batch: Batch) -> None:
         """Promises have been taken over of the key that came first. Of another one with the same hash others may be
         known elsewhere."""
+        if not self.heard:
+            return
         numbers = np.array(sorted(map(int, self.heard)), np.uint64)
         prints = np.array([self.heard[str(number)] for number in numbers.tolist()], np.uint64)
         for rows in (table for some in (batch.rows, batch.copies, batch.taken) for table in some.values()):
