@@ -392,6 +392,58 @@ def semi_stream() -> str:
 
 
 @block
+def semi_stream_model() -> str:
+    found = result("ssbj_vs_mesh")
+    rows = []
+    for skew in sorted({one[0] for one in found["table"]}):
+        lines = [one for one in found["table"] if one[0] == skew]
+        ranges = [_span([line[place] for line in lines]) for place in (3, 4, 5, 6)]
+        rows.append((f"{skew:g}", *ranges))
+    names = ("`ssbj`: memory saved", "`ssbj`: rate gained", "`aligned`: memory saved", "`aligned`: rate gained")
+    off = {
+        policy: [
+            run["policies"][policy]["predicted_rows_per_second"] / run["policies"][policy]["cpu_rows_per_second"]
+            for run in found["runs"]
+        ]
+        for policy in found["runs"][0]["policies"]
+    }
+    said = ", ".join(f"`{policy}` {min(some):.2f} to {max(some):.2f}" for policy, some in off.items())
+    points = sum(map(len, off.values()))
+    model = (
+        f"The cost model, with costs timed in the same run, over the rate measured at these {points} points: {said}."
+    )
+    return f"{table(['skew', *names], rows)}\n\n{prose(model)}"
+
+
+def _span(ratios: list[float]) -> str:
+    known = [one for one in ratios if one == one]
+    return f"{times(min(known))} to {times(max(known))}"
+
+
+@block
+def window_crossover() -> str:
+    header = [
+        "rows a batch that probe", "window in batches", "decided cells", "won by hash", "prediction right",
+        "Eq. 8 right", "predicted over measured: hash", "nested loops",
+    ]  # fmt: skip
+    rows = []
+    for one in result("window_crossover")["settings"]:
+        off = [one[f"predicted_over_measured_{name}"] for name in ("hash", "loop")]
+        rows.append(
+            (
+                one["rate"],
+                one["span"],
+                f"{one['decided_cells']} of {len(one['cells'])}",
+                one["won_by"]["hash"],
+                f"{100 * one['agreement']:.0f} %",
+                f"{100 * one['eq_8_agreement']:.0f} %",
+                *(f"{low:.2f} to {high:.2f}" for low, _, high in off),
+            )
+        )
+    return table(header, rows)
+
+
+@block
 def punctuations() -> str:
     names = {
         "punctuated": "`punctuated_join`",

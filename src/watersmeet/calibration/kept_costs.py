@@ -13,11 +13,14 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from time import process_time
 
 import numpy as np
 
 FILE = "costs.json"
+
+_ELSEWHERE = np.zeros(1 << 18)  # two megabytes
 
 # A kernel, given a number of rows, prepares its data and returns the work to be timed.
 Kernel = Callable[[int], Callable[[], object]]
@@ -38,13 +41,15 @@ def machine() -> str:
 
 
 def nanoseconds(work: Callable[[], object], *, repeats: int = 5) -> float:
-    """The shortest of several times that `work` takes, in processor time: what it costs when nothing disturbs it."""
-    best = float("inf")
+    """The median of several times that `work` takes, in processor time, when other work has been done in between, as
+    in a join: what it finds in the processor's caches is part of what it costs."""
+    times = []
     for _ in range(repeats):
+        _ELSEWHERE[:] += 1
         started = process_time()
         work()
-        best = min(best, process_time() - started)
-    return best * 1e9
+        times.append(process_time() - started)
+    return median(times) * 1e9
 
 
 def per_row(kernel: Kernel, *, small: int = 10_000, large: int = 110_000, repeats: int = 7) -> float:

@@ -3,7 +3,7 @@
 Reading and looking up are timed by themselves. What a loop and its rows take is timed with the join itself, on a small
 table: with few rows a loop, which wait in few runs, with as many as make many runs, and with many, the differences are
 what runs and rows take; without a cache and with one, for keys of which some are hot, the difference is what the cache
-takes.
+takes; and with keys of which the table does not have half, what their rows take more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from watersmeet.state.space import MemorySpace
 CHUNKS, CHUNK_ROWS, CYCLES = 32, 2000, 3
 FEW, SOME, MANY = 64, SHORT + 1, 4 * SHORT  # rows of a loop
 SKEW = 1.0
+UNMATCHED = 0.5  # the share of rows that find nothing
 NO_CACHE = 1e9  # a switching factor with which no key is worth caching
 _LAYOUTS: dict[str, Layout] = {"aligned": "hash"}
 STREAM = InputSpec("stream", (pa.int64(),), ())
@@ -51,9 +52,10 @@ def semi_stream_costs(policy: str = "aligned", rows: int = 100_000) -> Costs:
         read = _seconds(lambda: _touch(directory), rows)
         look_up = _seconds(lambda: list(matches(few, table)), few.num_rows)
         alike = [measured_loop(f"{folder}/{w}", policy, w, skew=0.0) for w in (FEW, SOME, MANY)]
-        skewed = (
-            [] if policy == "mesh" else [measured_loop(f"{folder}/hot-{w}", policy, w, skew=SKEW) for w in (SOME, MANY)]
-        )
+        skewed, unmatched = [], []
+        if policy != "mesh":
+            skewed = [measured_loop(f"{folder}/hot-{w}", policy, w, skew=SKEW) for w in (SOME, MANY)]
+            unmatched = [measured_loop(f"{folder}/none", policy, SOME, skew=0.0, unmatched=UNMATCHED)]
 
     def beside(one: Loop, wait: float = 0.0, run: float = 0.0) -> float:
         """The seconds of a loop without its chunk, and without what the rows that wait take."""
@@ -68,11 +70,15 @@ def semi_stream_costs(policy: str = "aligned", rows: int = 100_000) -> Costs:
     run = max((some - few - (SOME - FEW) * wait) / more_runs, 0.0)
     loop = max(beside(alike[0], wait, run), 0.0)
     if not skewed:
-        return Costs(read, look_up, 0.0, wait, run, loop, 0.0)
+        return Costs(read, look_up, 0.0, wait, run, loop, 0.0, 0.0)
     left = [beside(one, wait, run) - loop for one in skewed]  # c_C + w_N c_N
     hits = [one.hit_share * one.rows for one in skewed]
     hit = max((left[1] - left[0]) / max(hits[1] - hits[0], 1.0), 0.0)
-    return Costs(read, look_up, hit, wait, run, loop, max(left[0] - hits[0] * hit, 0.0))
+    cache = max(left[0] - hits[0] * hit, 0.0)
+    answered = unmatched[0].hit_share * unmatched[0].rows
+    left_by_misses = beside(unmatched[0], wait, run) - loop - answered * hit
+    miss = max(left_by_misses, 0.0) / (UNMATCHED * (unmatched[0].rows - answered))
+    return Costs(read, look_up, hit, wait, run, loop, cache, miss)
 
 
 @dataclass(frozen=True)
@@ -84,23 +90,26 @@ class Loop:
     hit_share: float
 
 
-def measured_loop(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
-    """The mean loop of the last cycle, when as many rows have come as go; nothing is cached if keys are all alike."""
+def measured_loop(folder: str, policy: str, rows: int, *, skew: float, unmatched: float = 0.0) -> Loop:
+    """The mean loop of the last cycle, when as many rows have come as go; nothing is cached if keys are all alike and
+    in the table."""
     about = Description("loop", ["k"], [], encode_schema(MASTER.schema), 1, "loop")
     keys, layout = CHUNKS * CHUNK_ROWS, _LAYOUTS.get(policy, "arrival")
     table = _rows(np.random.default_rng(1).permutation(keys), MASTER)
     write_version(f"{folder}/master", about, [table], chunk_rows=CHUNK_ROWS, layout=layout)
     output = (OutputColumn(pa.field("k", pa.int64()), "stream", "_k0"),)
     tuning: dict[str, object] = {"path": f"{folder}/master", "memory": 1 << 30, "max_delay": CHUNKS, "idle_chunks": 0}
-    if not skew:
+    if not skew and not unmatched:
         tuning["switching_factor"] = NO_CACHE
     plan = JoinPlan("semi_stream", (STREAM,), output, {"master": "loop", "policy": policy}, tuning)
     join = SemiStreamJoin(plan, MemorySpace())
     seconds, hits = [], []
     for number in range(CYCLES * CHUNKS):
         draw = np.random.default_rng([2, number]).random(rows)
-        ranks = (keys + 1) ** draw - 1 if skew else keys * draw
-        batch = Batch(number, rows={"stream": _rows(ranks.astype(np.int64) * 7919 % keys, STREAM)})
+        ranks = (keys + 1) ** draw - 1 if skew else keys * draw / (1 - unmatched)
+        drawn = ranks.astype(np.int64)
+        drawn = np.where(drawn < keys, drawn * 7919 % keys, drawn)  # others are beyond the table
+        batch = Batch(number, rows={"stream": _rows(drawn, STREAM)})
         started = process_time()
         for _ in advance(join, batch):
             pass

@@ -4,7 +4,7 @@ One loop reads a chunk of b master rows and takes in w stream rows, of which w_N
 w_S = (1 - h) w wait for k = R_t / b loops:
 
     memory      M      = (b + h_R f) v_R + h_R c_entry + w_S k (v_P + f v_S)                                     (Eq. 1)
-    time        c_loop = c_F + c_C + c_IO b + L (c_R + c_H min(b, w_S k / L)) + w_N c_N + w_S c_W                (Eq. 2)
+    time        c_loop = c_F + c_C + c_IO b + L (c_R + c_H min(b, w_S k / L)) + w_N c_N + w_S c_W + u w_S c_M    (Eq. 2)
     rate        mu     = w / c_loop                                                                       (Eq. 3 to 5)
 
 Of the stream rows Eq. 2 charges c_S + c_H + c_O for one that the cache answers and c_S + c_A + c_E + c_O for one that
@@ -13,7 +13,8 @@ waits. Here rows go through these steps together, so that only the sums can be t
 Corrections: the failed probe of a row that goes on to wait costs c_H too (Eq. 2 leaves it out; it is in c_W); rows wait
 in L runs (`waiting_runs`), each of which takes c_R a loop; a loop takes c_F even if it brings nothing, and c_C more
 with a cache, for which hot keys are looked for in every loop (c_B w_B in print: moving rows into the cache is the rare
-part); a cache entry has a price; the shorter of the chunk and each run is looked up in the longer (c_H b in print),
+part); a row that finds nothing, of which the share is u, takes c_M more: its absence may be cached, too; a cache entry
+has a price; the shorter of the chunk and each run is looked up in the longer (c_H b in print),
 with aligned chunks those of all runs in one piece, which is in c_W; and Eq. 6, which sets tuples per second equal to
 bytes per second, is replaced by solving Eq. 1 for w_S. Which keys are cached follows from the cache inequality: the key
 of rank r keeps n = w k p_r rows waiting, so it is cached if n f v_S > v_R + c_entry. With aligned chunks a row waits
@@ -50,6 +51,7 @@ class Costs:
     run: float = 1.5e-4  # c_R: one run of waiting rows, in a loop
     loop: float = 2e-3  # c_F: one loop, whatever it brings
     cache: float = 2e-3  # c_C: the same, more, with a cache
+    miss: float = 1e-6  # c_M: one stream row that waits, more, if it finds nothing
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Workload:
     chunk_rows: int = 100_000
     waiting_overhead: float = 12.0  # v_P: what we keep beside a waiting row
     fudge: float = 1.0  # f: sorted arrays have no load factor
+    unmatched: float = 0.0  # u: the share of stream rows whose keys the table does not have
 
     @property
     def chunks(self) -> int:
@@ -122,7 +125,7 @@ class CostModel:
             + reads * cost.read
             + looked_up * cost.look_up
             + by_cache * cost.hit
-            + waiting * cost.wait
+            + waiting * (cost.wait + (0.0 if self.policy == "mesh" else load.unmatched * cost.miss))
             + runs * cost.run
         )
         return Point(

@@ -64,6 +64,7 @@ class _Asked(Options):
     keys: int | None = Field(gt=0)
     policy: Literal["aligned", "ssbj", "mesh"]
     chunk_rows: int = Field(gt=0)
+    unmatched: float = Field(ge=0, le=1)
     costs: InstanceOf[Costs] | None
 
 
@@ -79,13 +80,15 @@ def explain_semi_stream_join(
     keys: int | None = None,
     policy: Literal["aligned", "ssbj", "mesh"] = "aligned",
     chunk_rows: int = 100_000,
+    unmatched: float = 0.0,
     costs: Costs | None = None,
 ) -> Explanation:
     """What a semi-stream join needs and does, by the cost model, for a `rate` (rows per second) or a `memory`.
 
     With `rate` the answer is the memory that keeps up with it, with `memory` the rate that it serves. `skew` is the
-    Zipf exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row). `costs` are
-    seconds per row; `watersmeet.calibration.semi_stream.semi_stream_costs(policy)` times them on this machine.
+    Zipf exponent of the stream's keys, `keys` the number of distinct keys (by default one per master row), `unmatched`
+    the share of stream rows whose keys the table does not have. `costs` are seconds per row;
+    `watersmeet.calibration.semi_stream.semi_stream_costs(policy)` times them on this machine.
 
     >>> found = explain_semi_stream_join(
     ...     master_rows=10_000_000, master_row_bytes=120, stream_row_bytes=20, rate=100_000
@@ -111,6 +114,7 @@ def explain_semi_stream_join(
         keys=keys,
         policy=policy,
         chunk_rows=chunk_rows,
+        unmatched=unmatched,
         costs=costs,
     )
     load = Workload(
@@ -120,6 +124,7 @@ def explain_semi_stream_join(
         asked.skew,
         asked.keys,
         min(asked.chunk_rows, asked.master_rows),
+        unmatched=asked.unmatched,
     )
     model = CostModel(load, asked.policy, asked.costs)
     if asked.rate is not None:

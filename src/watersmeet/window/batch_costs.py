@@ -5,17 +5,20 @@ once, expired runs are dropped unread, and the kernels are vectorised; what deci
 rows that come against how much it costs to scan the window for a batch of probes. The structure of the model is the
 paper's Eq. 1, cost = insert + probe of one window, with the costs of our kernels in it:
 
-    hash    arrange_call + merge_call
-            + n (arrange + w merge)               +  f (R call + s filter + s g probe)
-    loop    n w append                            +  f (G scan_call + R scan_run + N filter + N h order
-                                                        + min(N h, R m) probe + m N / D split)
+    hash    arrange_call + c merge_call
+            + n (arrange + w merge)               +  f (R (call + t narrow) + s filter + s g (probe + t near))
+    loop    n w append + x count                  +  f (G (scan_call + T narrow) + R scan_run + N filter + N h order
+                                                        + min(N h, R m) (probe + T near) + m N / D split)
 
     n   rows inserted a batch          N   rows in the window        R   runs it is kept in
     m   probes a batch                 D   distinct keys in it       s = R min(m, N / R)   rows looked up
     f   share of batches with probes   w   times a row is merged     h = 1 - exp(-m / D)   share of rows probed
     G   scans: N in groups of a million                              g   share of the rows looked up that are there
+    c   merges a batch                 t   1 if a key has many rows in a run, else 0; T the same of a scan
+    x   rows of new runs, up to a sample of each, of which the keys are counted
 
-To both comes `store_call`, what a batch takes however few rows it brings (`batch_cost`); a choice needs the difference.
+To both comes what it takes to store a batch (`batch_cost`): store_call, slice_call for each slice of time that it
+begins, and cut for its rows if it does. A choice needs the difference.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from watersmeet.state.layouts import FANOUT
+from watersmeet.window.kernels import NARROW, SAMPLE
 
 # Runs are bounded to this fraction of the time a window spans, so that they expire whole.
 SLICES = 8
@@ -49,10 +53,12 @@ class KernelCosts(BaseModel):
     """Merging a row of a sorted run into a larger one."""
     append: float = Field(default=2.2, ge=0)
     """Copying a row of an unsorted run into a larger one."""
+    cut: float = Field(default=40.0, ge=0)
+    """Taking an arriving row apart from those of another slice of time."""
     filter: float = Field(default=1.5, ge=0)
     """Testing a row against the filter of the keys that are looked for."""
     order: float = Field(default=35.0, ge=0)
-    """Ordering a row of an unsorted run that passed the filter."""
+    """Taking a row out of an unsorted run that passed the filter, and ordering it."""
     probe: float = Field(default=90.0, ge=0)
     """Looking a row up in the other side."""
     split: float = Field(default=15.0, ge=0)
@@ -66,10 +72,17 @@ class KernelCosts(BaseModel):
     arrange_call: float = Field(default=90_000.0, ge=0)
     """Arranging one batch of arriving rows, however few."""
     merge_call: float = Field(default=100_000.0, ge=0)
-    """What keeping runs in order takes more than keeping them as they came, per batch, however few rows."""
-    store_call: float = Field(default=400_000.0, ge=0)
-    """Storing one batch and expiring what is due, however few rows: the same for both structures, so that no choice
-    depends on it."""
+    """What merging runs in order takes more than merging them as they came, per merge, however few rows."""
+    narrow: float = Field(default=30_000.0, ge=0)
+    """Finding those of a time among the many rows of a key, per probe of a run or a scan."""
+    near: float = Field(default=15.0, ge=0)
+    """The same for each row that is looked up."""
+    count: float = Field(default=20.0, ge=0)
+    """Counting the keys of a run as it came, for each row of the sample; in a sorted one they are seen in passing."""
+    store_call: float = Field(default=300_000.0, ge=0)
+    """Storing one batch, however few rows: the same for both structures, so that no choice depends on it."""
+    slice_call: float = Field(default=200_000.0, ge=0)
+    """Beginning a slice of time: the batch is cut, the slice before becomes one run, and an old one expires."""
 
     def for_sorted_arrivals(self) -> KernelCosts:
         """The costs where rows arrive in the order of their hashes, as on Spark: nothing is left to arrange."""
@@ -94,9 +107,26 @@ class Load:
 
     @property
     def rewrites(self) -> float:
-        """How often a row is merged into a larger run while it is in the window."""
-        batches = self.rows / self.inserted / SLICES if self.inserted else 0.0
-        return 1 + math.floor(math.log(batches, FANOUT)) if batches > 1 else 0.0
+        """How often a row is merged into a larger run while it is in the window: once when its slice of time ends, if
+        rows of another batch are in it, too, and before if there are many."""
+        batches = 1 / self.slices if self.slices else 0.0
+        return min(batches, 1.0) + (math.floor(math.log(batches, FANOUT)) if batches > 1 else 0.0)
+
+    @property
+    def slices(self) -> float:
+        """How many slices of time a batch begins; where there would be more than two, slices are made wider."""
+        begun = SLICES * self.inserted / self.rows if self.rows else 0.0
+        return begun / 2 ** math.ceil(math.log2(begun / 2)) if begun > 2 else begun
+
+    @property
+    def merges(self) -> float:
+        """How many merges a batch makes: of each slice one when it ends, and others before if there are many runs."""
+        within = 1 / (FANOUT - 1) if 0 < self.slices < 1 / FANOUT else 0.0
+        return self.slices + within
+
+    def narrows(self, groups: float) -> bool:
+        """Whether a key has so many rows in one of so many groups that those of a time are looked for."""
+        return bool(self.keys) and self.rows / groups / self.keys > NARROW
 
 
 def hash_cost(load: Load, costs: KernelCosts) -> float:
@@ -106,9 +136,11 @@ def hash_cost(load: Load, costs: KernelCosts) -> float:
     # Either the probes are looked up, and most keys of the window are in each of its runs, or the run's rows are.
     there = -math.expm1(-load.rows / runs / load.keys) if load.keys else 0.0
     found = looked_up * (there if load.probes <= load.rows / runs else load.hit_share)
-    calls = costs.arrange_call + costs.merge_call
+    calls = costs.arrange_call + load.merges * costs.merge_call
     insert = calls + load.inserted * (costs.arrange + load.rewrites * costs.merge)
-    probe = runs * costs.call + looked_up * costs.filter + found * costs.probe
+    narrows = load.narrows(runs)
+    call = costs.call + narrows * costs.narrow
+    probe = runs * call + looked_up * costs.filter + found * (costs.probe + narrows * costs.near)
     return insert + load.probing * probe
 
 
@@ -117,16 +149,23 @@ def loop_cost(load: Load, costs: KernelCosts) -> float:
     scans = max(1.0, load.rows / SCAN_ROWS)
     candidates = load.rows * load.hit_share
     looked_up = scans * min(load.probes, candidates / scans)
-    insert = load.inserted * load.rewrites * costs.append
-    calls = scans * costs.scan_call + max(load.runs, 1.0) * costs.scan_run
-    probe = calls + load.rows * costs.filter + candidates * costs.order + looked_up * costs.probe
+    sample = min(load.inserted / (1 + load.slices), SAMPLE) * (1 + load.slices)
+    sample += min(load.inserted * load.rewrites / load.merges, SAMPLE) * load.merges if load.merges else 0.0
+    insert = load.inserted * load.rewrites * costs.append + sample * costs.count
+    narrows = load.narrows(scans)
+    scan = costs.scan_call + narrows * costs.narrow
+    calls = scans * scan + max(load.runs, 1.0) * costs.scan_run
+    probe = calls + load.rows * costs.filter + candidates * costs.order
+    probe += looked_up * (costs.probe + narrows * costs.near)
     results = load.probes * load.rows / load.keys if load.keys and load.runs > 1 else 0.0
     return insert + load.probing * (probe + results * costs.split)
 
 
 def batch_cost(structure: str, load: Load, costs: KernelCosts) -> float:
     """Nanoseconds per batch for a window, all in all; H or N is its structure."""
-    return costs.store_call + (hash_cost if structure == "H" else loop_cost)(load, costs)
+    cut = min(load.slices, 1.0) * load.inserted * costs.cut
+    store = costs.store_call + load.slices * costs.slice_call + cut
+    return store + (hash_cost if structure == "H" else loop_cost)(load, costs)
 
 
 def index_cost(rows: int, costs: KernelCosts) -> float:

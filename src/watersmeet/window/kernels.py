@@ -22,6 +22,7 @@ from watersmeet.columns.saturating import EARLIEST, LATEST, Times, shifted
 
 # With more candidates than this per row looked up, the range of times is searched before pairs are made.
 NARROW = 4
+SAMPLE = 4096  # rows of which the different keys are counted
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _first(times: Times, start: Indices, stop: Indices, wanted: Times, *, after:
     return low
 
 
-def distinct(hashes: Hashes, sample: int = 4096) -> int:
+def distinct(hashes: Hashes, sample: int = SAMPLE) -> int:
     """About how many different hashes there are; exact up to `sample` rows, else from a part of the hashes."""
     count = len(hashes)
     if count <= sample:

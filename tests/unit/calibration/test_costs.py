@@ -11,6 +11,7 @@ from watersmeet.calibration.semi_stream import CHUNK_ROWS, CHUNKS, Loop, semi_st
 from watersmeet.calibration.window import FAMILY, STORED, window_costs
 from watersmeet.semistream.cost_model import Costs, waiting_runs
 from watersmeet.window.batch_costs import KernelCosts
+from watersmeet.window.kernels import SAMPLE
 
 
 def test_measured_costs_are_kept_wherever_they_are_wanted(tmp_path: Path) -> None:
@@ -43,7 +44,8 @@ def test_costs_of_another_set_are_measured_anew(tmp_path: Path, monkeypatch: pyt
     assert (found.scan_call, found.arrange_call) == (1000.0, 1000.0)  # nanoseconds
     assert found.call == found.scan_run == 0.0  # per run: many take as long as one, by this clock
     assert found.store_call == 1000.0 / STORED
-    assert found.merge_call == 0.0
+    assert found.merge_call == found.slice_call == found.narrow == 0.0  # the differences of two calls
+    assert found.count == round(1000.0 / SAMPLE, 3)
     assert found.probe == found.merge == 0.0  # per row: a large call takes as long as a small one, by this clock
     assert load(FAMILY, place) == found.model_dump()
 
@@ -74,16 +76,18 @@ def test_the_costs_of_a_semi_stream_join_are_measured(policy: str, monkeypatch: 
 
 def test_what_a_row_and_the_cache_take_is_told_from_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops that take what the model says, for costs that are found again."""
-    costs = Costs(read=0.0, look_up=0.0, hit=2e-6, wait=5e-6, run=7e-4, loop=1e-3, cache=3e-3)
+    costs = Costs(read=0.0, look_up=0.0, hit=2e-6, wait=5e-6, run=7e-4, loop=1e-3, cache=3e-3, miss=4e-6)
 
-    def measured(folder: str, policy: str, rows: int, *, skew: float) -> Loop:
-        hit = 0.25 if skew else 0.0
+    def measured(folder: str, policy: str, rows: int, *, skew: float, unmatched: float = 0.0) -> Loop:
+        hit = 0.25 if skew else 0.125 * unmatched
         waiting = (1 - hit) * rows
         seconds = costs.loop + (costs.cache if skew else 0) + hit * rows * costs.hit
-        seconds += waiting * costs.wait + waiting_runs(waiting, CHUNKS) * costs.run
+        seconds += waiting * (costs.wait + unmatched * costs.miss) + waiting_runs(waiting, CHUNKS) * costs.run
         return Loop(rows, seconds, hit)
 
     monkeypatch.setattr(semi_stream, "measured_loop", measured)
     monkeypatch.setattr(semi_stream, "_seconds", lambda action, rows: 0.0)
     assert vars(semi_stream_costs("ssbj", rows=2000)) == pytest.approx(vars(costs))
-    assert vars(semi_stream_costs("mesh", rows=2000)) == pytest.approx({**vars(costs), "hit": 0.0, "cache": 0.0})
+    assert vars(semi_stream_costs("mesh", rows=2000)) == pytest.approx(
+        {**vars(costs), "hit": 0.0, "cache": 0.0, "miss": 0.0}
+    )

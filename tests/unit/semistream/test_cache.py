@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -147,6 +149,14 @@ def test_a_working_point_with_a_cache_by_hand(policy: str, stay: float) -> None:
     assert point.memory == pytest.approx(point.cache_bytes + point.waiting_bytes + 100 * 100)
 
 
+@pytest.mark.parametrize(("policy", "each"), [("mesh", 0.0), ("ssbj", 13.0), ("aligned", 13.0)])
+def test_rows_that_find_nothing_take_more_where_their_absence_is_looked_for(policy: str, each: float) -> None:
+    load = Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=4)
+    cost = Costs(read=1.0, look_up=2.0, hit=3.0, wait=20.0, run=5.0, loop=7.0, cache=11.0, miss=13.0)
+    some = CostModel(replace(load, unmatched=0.25), policy, cost).at(10)
+    assert some.loop_seconds - CostModel(load, policy, cost).at(10).loop_seconds == pytest.approx(0.25 * 10 * each)
+
+
 def test_without_skew_either_every_key_is_worth_caching_or_none() -> None:
     """1000 keys share what waits: 10 chunks of w rows of 14 bytes; a key costs 140."""
     model = CostModel(Workload(1000, 100, 20, skew=0, chunk_rows=100, waiting_overhead=8), "aligned")
@@ -222,7 +232,10 @@ def test_a_fast_stream_over_a_small_table_caches_all_of_it() -> None:
     assert (point.hit_share, point.waiting_bytes, point.chunk_bytes) == (1.0, 0, 0)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"rate": 1, "memory": 1}, {"rate": -1}, {"memory": "much"}, {"memory": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"rate": 1, "memory": 1}, {"rate": -1}, {"memory": "much"}, {"memory": 0}, {"rate": 1, "unmatched": 1.5}],
+)
 def test_explain_says_what_is_missing(wrong: dict[str, object]) -> None:
     with pytest.raises((OptionError, ValueError)):
         explain_semi_stream_join(master_rows=10, master_row_bytes=10, stream_row_bytes=10, **wrong)  # type: ignore[arg-type]

@@ -23,10 +23,10 @@ from watersmeet.state.layouts import TimeSlices
 from watersmeet.state.run import Run
 from watersmeet.state.space import MemorySpace
 from watersmeet.testing.arrivals import make_plan, table_of
-from watersmeet.window.batch_costs import KernelCosts, Load, hash_cost, loop_cost
+from watersmeet.window.batch_costs import KernelCosts, Load, batch_cost, hash_cost, loop_cost
 from watersmeet.window.cost_model import Stream
 from watersmeet.window.explain import Explanation, expected_load, explain_state
-from watersmeet.window.kernels import distinct, distinct_in
+from watersmeet.window.kernels import NARROW, distinct, distinct_in
 from watersmeet.window.memory_split import Demand, regulate, split
 
 SECOND = 1_000_000
@@ -171,17 +171,50 @@ def test_the_costs_of_a_batch_by_hand() -> None:
     rows, keys, runs = join.rows("left"), counters["keys.left"], counters["runs.left"]
     assert (rows, keys) == (25 * 60, 40)
     hit = 1 - math.exp(-30 / keys)
-    rewrites = 1 + math.floor(math.log(rows / 60 / 8, 4))
+    batches = rows / 60 / 8  # in a slice of time, so that a batch begins 1 / batches of them
+    rewrites = 1 + math.floor(math.log(batches, 4))
     per_run = rows / runs
     assert per_run > 30  # so probes are looked up in runs
+    assert per_run / keys > NARROW  # a key has many rows in a run, and in all of them
     there = 1 - math.exp(-per_run / keys)
-    by_hash = prices.arrange_call + prices.merge_call + 60 * (prices.arrange + rewrites * prices.merge)
-    by_hash += runs * prices.call + runs * 30 * (prices.filter + there * prices.probe)
+    by_hash = prices.arrange_call + prices.merge_call / batches + 60 * (prices.arrange + rewrites * prices.merge)
+    by_hash += runs * (prices.call + prices.narrow)
+    by_hash += runs * 30 * (prices.filter + there * (prices.probe + prices.near))
     assert counters["cost_ns.left.hash"] == pytest.approx(by_hash, rel=1e-3)
-    scan = prices.scan_call + runs * prices.scan_run
-    scan += rows * prices.filter + rows * hit * prices.order + 30 * prices.probe
+    scan = prices.scan_call + prices.narrow + runs * prices.scan_run
+    scan += rows * prices.filter + rows * hit * prices.order + 30 * (prices.probe + prices.near)
     scan += 30 * rows / keys * prices.split
-    assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + scan, rel=1e-3)
+    counted = 60 * (1 + rewrites) * prices.count  # when rows come, and when they are merged
+    assert counters["cost_ns.left.loop"] == pytest.approx(60 * rewrites * prices.append + counted + scan, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("inserted", "rows", "slices", "merges", "rewrites"),
+    [
+        (10, 20, 2.0, 2.0, 0.5),  # a window of two batches: 8 slices would be 4 a batch, and are made wider
+        (10, 40, 2.0, 2.0, 0.5),
+        (10, 80, 1.0, 1.0, 1.0),
+        (10, 320, 0.25, 0.25, 2.0),
+        (10, 640, 0.125, 0.125 + 1 / 3, 2.0),  # 8 batches a slice: some of them are merged before it ends
+        (0, 100, 0.0, 0.0, 0.0),
+        (10, 0, 0.0, 0.0, 0.0),
+    ],
+)
+def test_slices_and_merges_of_a_batch(
+    inserted: float, rows: float, slices: float, merges: float, rewrites: float
+) -> None:
+    load = Load(inserted, probes=1, rows=rows, keys=5, runs=3)
+    assert (load.slices, load.merges, load.rewrites) == pytest.approx((slices, merges, rewrites))
+
+
+def test_a_batch_that_begins_no_slice_pays_for_its_store_alone() -> None:
+    prices = KernelCosts()
+    load = Load(inserted=0, probes=0, rows=1000, keys=1000, runs=1, probing=0)
+    assert batch_cost("N", load, prices) == prices.store_call
+    cut = Load(inserted=100, probes=0, rows=400, keys=400, runs=8, probing=0)
+    without = loop_cost(cut, prices)
+    expected = prices.store_call + 2 * prices.slice_call + 100 * prices.cut + without
+    assert batch_cost("N", cut, prices) == pytest.approx(expected)
 
 
 def test_without_time_columns_rows_have_the_time_of_their_batch() -> None:
@@ -354,7 +387,7 @@ def test_at_the_crossover_both_structures_cost_the_same() -> None:
     there = Load(100, turn, 100_000, 10_000, 12)
     assert hash_cost(there, costs) == pytest.approx(loop_cost(there, costs), rel=1e-6)
     assert Explanation(load, there, costs).choice[0] == ("H" if turn < 5 else "N")
-    free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1, split=0)
+    free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1, split=0, near=0, count=0)
     assert Explanation.crossover(load, free) is None  # scanning never costs more
     text = str(Explanation(load, load, free))
     assert text.count("  nested loops at any number of probes") == 2
@@ -395,7 +428,7 @@ def test_of_a_semi_join_the_right_window_is_never_scanned(tmp_path: Path, how: s
     for number in range(3):
         rows = batch(made, number, [(number, number)], [(key, number) for key in range(40)])
         list(run_batch(made, directory, 0, rows, attempt="0"))
-    scans_are_free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1)
+    scans_are_free = KernelCosts(filter=0, order=0, scan_call=0, scan_run=0, append=0, probe=1, count=0)
     found = explain_state(directory, scans_are_free)
     assert found is not None
     assert found.choice == ("NN" if how == "inner" else "NH")

@@ -118,7 +118,7 @@ def test_memory_holds_the_live_window_and_a_quarter_more(algorithm: str, shape: 
 
 
 def test_auto_indexes_what_is_probed_and_leaves_the_rest_as_it_comes() -> None:
-    costs = {"arrange": 50.0, "index": 50.0, "filter": 2.0, "order": 30.0, "probe": 10.0, "call": 100.0}
+    costs = {"arrange": 50.0, "index": 50.0, "filter": 2.0, "order": 30.0, "probe": 10.0, "call": 100.0, "narrow": 0.0}
     driver = Driver(
         plan(
             (50, 50),
