@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import watersmeet.engine.guests
+import watersmeet.engine.hot_tables
 import watersmeet.engine.placement
 import watersmeet.engine.spreading
 from tests.conformance.cases import CASES
@@ -168,7 +169,8 @@ class Whim:
 @contextmanager
 def deciding(seed: int) -> Iterator[Whim]:
     whim = Whim(seed)
-    with patch.multiple(watersmeet.engine.guests, decide=whim, LOOK_EVERY=1):
+    decided = patch.object(watersmeet.engine.hot_tables, "decide", whim)
+    with decided, patch.object(watersmeet.engine.guests, "LOOK_EVERY", 1):
         yield whim
 
 

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import Indices, concat, numpy_of
+from watersmeet.columns.arrow import Hashes, Indices, concat, numpy_of
 from watersmeet.columns.saturating import Times
 from watersmeet.join.join_type import MATCHED
 from watersmeet.join.victims import Victims
@@ -86,6 +86,24 @@ def passed(store: RowStore, before: int | None) -> Iterator[Departed]:
             rows = _passed(store, part, before, horizon)
             if len(rows):
                 yield from store.remove(Rows(part, rows), "expired")
+
+
+def expiring(
+    store: RowStore, keys: Hashes, before: int | None, horizon: int
+) -> Iterator[tuple[Part, Indices]]:
+    """Rows of some sorted keys that expire when the horizon moves, and not for another reason, in memory and on disk.
+    To be asked for before it moves; `before` is where it is."""
+    buckets = None if store.buckets is None else np.unique(store.buckets.of(keys)).tolist()
+    for run in store.runs:
+        if run.time_from is None or run.time_to is None or run.time_from >= horizon:
+            continue
+        if before is not None and run.time_to < before:
+            continue
+        for part in store.pages(run, buckets) if run.tier == "spilled" else store.parts([run]):
+            rows = part.of_keys(keys)
+            rows = rows[part.times[rows] < horizon]
+            if len(rows):
+                yield part, rows
 
 
 def _passed(store: RowStore, part: Part, before: int | None, horizon: int) -> Indices:
