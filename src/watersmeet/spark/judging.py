@@ -33,7 +33,7 @@ def with_votes(fields: Sequence[T.StructField]) -> T.StructType:
 def judged(voting: DataFrame, fields: Sequence[T.StructField], partitions: int) -> DataFrame:
     """The results of a join, given those of its tasks with their votes."""
     _, place, _ = vote_names(f.name for f in fields)
-    target = F.pmod(F.col(quoted(place)), F.lit(partitions)).cast("int")
+    target = F.pmod(quoted(place), F.lit(partitions)).cast("int")
     return voting.repartitionById(partitions, target).mapInArrow(_judge(), T.StructType(list(fields)))
 
 
