@@ -25,12 +25,15 @@ ON = "left.n = right.m"
 
 def send(left: Feed, right: Feed, number: int) -> None:
     """Most left rows have one key. Right rows of it match one of them, which lies anywhere, or none."""
-    time = f"2024-05-17 12:{number:02}:00"
+    time, base = f"2024-05-17 12:{number:02}:00", 1500 * number
     keys = [HOT if i % 10 < 6 else f"k{i}" for i in range(1500)]
-    left.send(*({"k": k, "n": i, "a": f"{number}-{i}", "at": time} for i, k in enumerate(keys)))
-    hot = [{"k": HOT, "m": 10 * i + (8 if i % 3 == 0 else 2), "b": f"{number}-h{i}", "seen": time} for i in range(40)]
+    left.send(*({"k": k, "n": base + i, "a": f"{number}-{i}", "at": time} for i, k in enumerate(keys)))
+    hot = [
+        {"k": HOT, "m": base + 10 * i + (8 if i % 3 == 0 else 2), "b": f"{number}-h{i}", "seen": time}
+        for i in range(40)
+    ]
     hot += [hot[1], hot[1], hot[3]]  # equal rows: one that matches, one that does not
-    others = [{"k": f"k{i}", "m": i + i % 4, "b": f"{number}-{i}", "seen": time} for i in range(6, 1500, 10)]
+    others = [{"k": f"k{i}", "m": base + i + i % 4, "b": f"{number}-{i}", "seen": time} for i in range(6, 1500, 10)]
     right.send(*hot, *others, {"k": None, "m": 1, "b": f"{number}-null", "seen": time})
 
 
@@ -51,7 +54,7 @@ WINDOW = "abs(unix_timestamp(left.at) - unix_timestamp(right.seen)) <= 90"
 
 @pytest.mark.parametrize(
     ("told", "condition"),
-    [({**WITHIN, "where": ON}, f"{ON} AND {WINDOW}"), ({"where": ON, "memory": "1 MB"}, ON)],
+    [({**WITHIN, "where": ON}, f"{ON} AND {WINDOW}"), ({"where": ON, "memory": "1 MiB"}, ON)],
     ids=["window", "memory"],
 )
 def test_copied_rows_that_match_nothing_are_emitted_once(
