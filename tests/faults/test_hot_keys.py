@@ -13,7 +13,7 @@ from tests.conformance.test_divisions import script_of
 from tests.conformance.test_spreading import ALL, GRIDS, Whim, deciding, plan_of
 from tests.faults.faulty_dir import Crash, Fate, RealFaultyDir
 from watersmeet.engine.hot_tables import hot_table
-from watersmeet.engine.registry import OPERATORS
+from watersmeet.engine.registry import OPERATORS, operator_class
 from watersmeet.engine.runtime import run_batch
 from watersmeet.state.directory import StateDir
 from watersmeet.state.store import PartitionStore
@@ -22,6 +22,7 @@ from watersmeet.testing.cases import Case
 from watersmeet.testing.harness import rows_of
 from watersmeet.testing.spreading import decided, routed
 
+VOTED = [case for case in ALL if operator_class(case.operator).votes(case.plan())]
 SPREAD = {name: [case for case in ALL if case.operator == name] for name in OPERATORS}
 
 
@@ -38,6 +39,14 @@ def test_deaths_while_both_inputs_are_divided(operator: str, seed: int, tmp_path
     rng = random.Random(f"{operator} {seed}")
     whim = dying(rng.choice([case for case in GRIDS if case.operator == operator]), seed, rng, tmp_path)
     assert min(whim.grids, whim.grown)
+
+
+@pytest.mark.parametrize("operator", sorted({case.operator for case in VOTED}))
+@pytest.mark.parametrize("seed", range(5, 8))
+def test_deaths_while_partitions_vote(operator: str, seed: int, tmp_path: Path) -> None:
+    """All attempts of a batch vote alike, whichever of them counts."""
+    rng = random.Random(f"{operator} {seed}")
+    dying(rng.choice([case for case in VOTED if case.operator == operator]), seed, rng, tmp_path)
 
 
 def dying(case: Case, seed: int, rng: random.Random, tmp_path: Path) -> Whim:
