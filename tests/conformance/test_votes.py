@@ -6,10 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
+import watersmeet.engine.hot_tables
 from tests.conformance.cases.conditions import CONDITION, holds
 from tests.conformance.cases.window import NEVER, WindowOracle, case, crowded_script
 from tests.conformance.sampling import SOAK, examples
@@ -23,6 +25,7 @@ from watersmeet.engine.registry import build, operator_class
 from watersmeet.join.operator import Operator
 from watersmeet.join.votes import Judge, by_home
 from watersmeet.plan import JoinPlan
+from watersmeet.plan.hot_table import HotKey, HotTable, home_of
 from watersmeet.state.rules import Horizon
 from watersmeet.state.space import MemorySpace
 from watersmeet.state.store import PartitionStore
@@ -236,3 +239,38 @@ def test_rows_come_when_the_shared_clock_says(case: Case) -> None:
         with deciding(seed):
             found = list(run_spread(plan_of(case), script, MemoryDir({})))
         assert found == SharedClock(case).answer(script)
+
+
+# -- what is on disk
+
+
+class Fixed:
+    """Decides that new left rows of one key go to another partition than its home."""
+
+    def __init__(self, key: int) -> None:
+        number = int(hash_keys([pa.array([key], pa.int64())])[0])
+        home = home_of(number, PARTITIONS)
+        grid = ((home,), ((home + 1) % PARTITIONS,))
+        self.key = HotKey(number, "left", grid, ((0, 1), (0,)), lines=(1,))
+
+    def __call__(self, *args: object, both: bool) -> HotTable:
+        return HotTable.of([self.key])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "memory_rows" in name])
+@pytest.mark.parametrize("memory", [8, 14])
+def test_rows_that_owe_pairs_in_one_partition_alone(name: str, memory: int) -> None:
+    """A right row that matches in the other partition, where it has met all left rows when they end. At home there are
+    left rows on disk, which it meets later. Both let it go at the end."""
+    case = next(case for case in SOME if case.name == name)
+    case = replace(case, tuning={**case.tuning, "memory_rows": memory * PARTITIONS})
+    old = {"left": [(7, 1000 + 2 * i, "a") for i in range(16)], "right": [(7, 2000 + i, "b") for i in range(6)]}
+    new = {"left": [(7, 5000, "a")], "right": [(7, 5001, "b"), (7, 9001, "b")]}
+    arrivals = [Arrival(old), Arrival({}), Arrival(new), Arrival({}, ended=frozenset({"left"}))]
+    arrivals += [Arrival({}), Arrival({}), Arrival({"right": [(7, 7000, "b")]}), Arrival({})]
+    script = [*arrivals, Arrival({}, ended=frozenset({"right"}))]
+    script = [replace(arrival, time=10 * number * 1_000_000) for number, arrival in enumerate(script)]
+    with patch.object(watersmeet.engine.hot_tables, "decide", Fixed(7)):
+        found: Counter[Row] = sum(run_spread(plan_of(case), script, MemoryDir({})), Counter())
+    assert found == case.expected(script)
+    assert found[7, 5000, "a", 5001, "b"] == 1
