@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 import watersmeet.engine.hot_tables
 from tests.conformance.cases.conditions import CONDITION, holds
-from tests.conformance.cases.window import NEVER, WindowOracle, case, crowded_script
+from tests.conformance.cases.window import EPOCH, NEVER, WindowOracle, case, crowded_script
 from tests.conformance.sampling import SOAK, examples
 from tests.conformance.test_divisions import script_of
 from tests.conformance.test_spreading import ALL, PARTITIONS, deciding, feverish, plan_of
@@ -239,6 +240,34 @@ def test_rows_come_when_the_shared_clock_says(case: Case) -> None:
         with deciding(seed):
             found = list(run_spread(plan_of(case), script, MemoryDir({})))
         assert found == SharedClock(case).answer(script)
+
+
+# -- what a partition says once
+
+
+@pytest.mark.parametrize("leaves", ["with its run", "before its run", "before the end"])
+def test_it_is_told_once_that_a_row_has_matched(leaves: str) -> None:
+    """Of two equal right rows the first one matches, in another partition than home, and the second one comes when its
+    partner has expired. If the first one were counted twice, the second one would be gone."""
+
+    def at(seconds: float) -> datetime:
+        return EPOCH + timedelta(seconds=seconds)
+
+    row, beside = (7, 1, "r", at(10)), (7, 2, "r", at(10.4))
+    script = [Arrival({}) for _ in range(14)]
+    rights = [row] if leaves == "with its run" else [row, beside]
+    script[2] = Arrival({"left": [(7, 3, "l", at(10))], "right": rights})
+    script[3] = Arrival({"right": [(8, 4, "r", at(20))]})  # the left row expires in batch 5
+    script[7] = Arrival({"left": [(8, 5, "l", at(40 if leaves == "with its run" else 23.2))]})  # the right ones in 9
+    if leaves == "before the end":  # its run is still there when an equal row leaves in the batch of its coming
+        script[11] = Arrival({"right": [row]}, ended=frozenset({"left"}))
+    else:
+        script[6] = Arrival({"right": [row]})
+    one = case("full, uneven", (0, 12), 1, how="full", algorithm="HH")
+    with patch.object(watersmeet.engine.hot_tables, "decide", Fixed(7)):
+        found = list(run_spread(plan_of(one), script, MemoryDir({})))
+    assert found == SharedClock(one).answer(script)
+    assert found[11 if leaves == "before the end" else 9][7, None, None, None, *row[1:]] == 1
 
 
 # -- what is on disk

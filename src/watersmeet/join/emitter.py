@@ -60,8 +60,8 @@ class _Sources:
 
 
 def unpassed(part: Part, rows: Indices) -> Indices:
-    """Those of some rows that the horizon of their store has not passed: the others have no future since it has, and
-    only lie there until their run is rewritten."""
+    """Those of some rows that the horizon of their store has not passed. Of the others partitions have said when it
+    did whether they have matched, wherever they lie until their run is rewritten (`expiry.expiring`)."""
     rule = part.store.rule
     passes = isinstance(rule, Horizon) and rule.time is not None
     return rows[part.times[rows] >= rule.time] if passes else rows
@@ -236,16 +236,15 @@ class BinaryEmitter(Emitter):
         if self.ballots is not None:
             self.ballots.matched(name, table, rows)
 
-    def departed(self, gone: Iterable[Departed], *, told: bool = False) -> Iterator[pa.Table]:
-        """Stored rows have left without a future: those that never matched are emitted, if the type wants them. With
-        `told` it has been said of the others that they have."""
+    def departed(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
+        """Stored rows have left without a future: those that never matched are emitted, if the type wants them."""
         for one in gone:
             if one.input not in self.preserved:
                 continue
             for part, rows in one.pieces():
                 if MATCHED in part.store.flags:
                     has_matched = part.flag(MATCHED, rows)
-                    if self.ballots is not None and not told:
+                    if self.ballots is not None:
                         self.matched(one.input, part.table, unpassed(part, rows[has_matched]))
                     rows = rows[~has_matched]
                 yield from self.unmatched(one.input, part.table, rows, one.reason)

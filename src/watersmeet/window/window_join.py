@@ -242,7 +242,7 @@ class WindowJoin(BinaryJoin):
         self._tell_matched(name, before, horizon)
         gone = [] if horizon is None else store.remove(Before(horizon), "expired")
         self.metrics.count(f"runs_expired.{name}", len(gone))
-        yield from self.emitter.departed(gone, told=True)
+        yield from self.emitter.departed(gone)
         if name in self.emitter.preserved:
             yield from self.emitter.departed(passed(store, before))
         reasons = behind(store, rows.times, late)
