@@ -277,7 +277,7 @@ def test_rows_of_the_copied_input_are_told_of_once(case: Case) -> None:
 )
 def test_keys_that_share_a_hash_never_give_a_wrong_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The home of a key has a row of the split input; one of another key with the same hash may be elsewhere only. And
-    what was promised of that one might not be known where it comes. Votes are on rows, whatever hash their keys have."""
+    what was promised of that one might not be known where it comes. Votes are on rows, whatever their keys' hash."""
     case = next(case for case in ALL if case.name == name)
     monkeypatch.setattr(arrivals, "hash_keys", lambda columns: hash_keys([pc.bit_wise_and(columns[0], 1)]))
     refused = 0

@@ -186,7 +186,7 @@ class SharedClock(WindowOracle):
         latest = {side: [one.time for one in new[side]] for side in SIDES}
         self.times.append({side: max([*latest[side], before.get(side, NEVER)]) for side in SIDES})
         self.newest = self.times[number - 2] if number > 1 else dict.fromkeys(SIDES, NEVER)
-        super().learn(number, arrival, {side: () for side in SIDES})
+        super().learn(number, arrival, dict.fromkeys(SIDES, ()))
 
 
 def again(script: Script, seed: int) -> Script:

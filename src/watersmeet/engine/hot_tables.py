@@ -1,8 +1,8 @@
 """The hot keys of a batch: what all partitions agree on before it begins.
 
-    most joins        the table of batch N is a function of the versions N - 1 of all partitions: whoever asks reads them
+    most joins        the table of batch N is a function of the versions N - 1 of all partitions: whoever asks reads all
     joins that vote   partition 0 publishes with its version N - 1 what holds in batch N, a function of the versions
-                      N - 2 of all partitions: whoever asks reads one manifest
+                      N - 2 of all partitions: whoever asks reads one
 
 Where partitions vote (`join.votes`) every one of them asks in every batch, so that it must be cheap: the home of a key
 must know whether others may have matched its rows, and all must let them go in the same batch. For the latter the

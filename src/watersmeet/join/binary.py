@@ -86,9 +86,9 @@ class BinaryJoin(Operator):
 
     @classmethod
     def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """Those whose other side's rows are emitted in pairs only, those with a witness, and both if partitions vote."""
-        known, witnessed = cls.votes(plan), cls.witnessed(plan)
-        return tuple(name for name, alone in _emitted_alone(plan).items() if known or not alone or name in witnessed)
+        """Those whose other side's rows are emitted in pairs only, those with a witness; both if partitions vote."""
+        voting, witnessed = cls.votes(plan), cls.witnessed(plan)
+        return tuple(name for name, alone in _emitted_alone(plan).items() if voting or not alone or name in witnessed)
 
     @classmethod
     def divides_both(cls, plan: JoinPlan) -> bool:

@@ -22,7 +22,7 @@ from watersmeet.join.votes import Ballots
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
-from watersmeet.state.parts import Departed, column_of
+from watersmeet.state.parts import Departed, Part, column_of
 from watersmeet.state.rules import Horizon, Mask
 
 
@@ -63,8 +63,9 @@ def unpassed(part: Part, rows: Indices) -> Indices:
     """Those of some rows that the horizon of their store has not passed. Of the others partitions have said when it
     did whether they have matched, wherever they lie until their run is rewritten (`expiry.expiring`)."""
     rule = part.store.rule
-    passes = isinstance(rule, Horizon) and rule.time is not None
-    return rows[part.times[rows] >= rule.time] if passes else rows
+    if not isinstance(rule, Horizon) or rule.time is None:
+        return rows
+    return rows[part.times[rows] >= rule.time]
 
 
 class Emitter:

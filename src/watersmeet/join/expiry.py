@@ -88,9 +88,7 @@ def passed(store: RowStore, before: int | None) -> Iterator[Departed]:
                 yield from store.remove(Rows(part, rows), "expired")
 
 
-def expiring(
-    store: RowStore, keys: Hashes, before: int | None, horizon: int
-) -> Iterator[tuple[Part, Indices]]:
+def expiring(store: RowStore, keys: Hashes, before: int | None, horizon: int) -> Iterator[tuple[Part, Indices]]:
     """Rows of some sorted keys that expire when the horizon moves, and not for another reason, in memory and on disk.
     To be asked for before it moves; `before` is where it is."""
     buckets = None if store.buckets is None else np.unique(store.buckets.of(keys)).tolist()

@@ -9,8 +9,9 @@ same micro-batch judges:
       matched at 5              candidate               -                  matched, by 5      nothing
       matched at home           matched, by 2           -                  matched, by 5      nothing
 
-A vote is an output row with three more columns: by whom (of a candidate, negative: its home), and the 128 bits of what the row contains (`columns.contents`).
-A candidate is the row that would be emitted; of other votes nothing else is there. In results the first one is null.
+A vote is an output row with three more columns: by whom (of a candidate a negative number, which says its home), and
+the 128 bits of what the row contains (`columns.contents`). A candidate is the row that would be emitted; of other votes
+nothing else is there. In results the first of these columns is null.
 
 **Equal rows.** Rows that are equal in all columns leave in the same batch in every partition, which says how many of
 them have matched. Those are the ones that came first: what a later one finds, an earlier one has found, or finds as

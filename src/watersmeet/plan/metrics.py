@@ -153,8 +153,8 @@ METRICS: dict[str, Metric] = {
         _counter("bytes_copied.input", "bytes", "of these rows", P, W, M, U),
         _counter(
             "candidates.input", "rows",
-            "of hot keys that left unmatched where they belong, and are emitted unless they have matched elsewhere: not in "
-            "`rows_out`, nor in `unmatched`", P, W,
+            "of hot keys that left unmatched where they belong, and are emitted unless they have matched elsewhere: "
+            "neither in `rows_out` nor in `unmatched`", P, W,
         ),
         _counter("vetoes.input", "rows", "of hot keys that left, here or as copies, and have matched here", P, W),
         _gauge("hot_keys", "keys", "spread over several partitions; partition 0 has it", P, W, M, U, S),

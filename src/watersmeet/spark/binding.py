@@ -4,9 +4,10 @@
     control ----> union -> repartitionById(pmod(xxhash64(keys), P)) -> mapInArrow(task) -> output columns
     ticks ----/
 
-A join whose partitions vote on rows of hot keys has a second exchange above that (`judging`). The control source is a directory of marker files (`end_input`, `signal`); its rows are copied to every partition. Ticks
+The control source is a directory of marker files (`end_input`, `signal`); its rows are copied to every partition. Ticks
 are rows of a rate source that only make Spark run a batch when no data comes. An identity `mapInArrow` over the control
-branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data.
+branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data. A join
+whose partitions vote on rows of hot keys has a second shuffle above this one (`judging`).
 How the rows travel is in `wire`.
 """
 

@@ -98,5 +98,7 @@ def decided(plan: JoinPlan, tables: Sequence[pa.Table]) -> list[pa.Table]:
     if not votes(plan):
         return list(tables)
     judge = Judge()
-    found = [pa.Table.from_batches([some]) for one in tables for part in one.to_batches() for some in judge.results(part)]
+    found = [
+        pa.Table.from_batches([some]) for one in tables for part in one.to_batches() for some in judge.results(part)
+    ]
     return [*found, judge.verdict()]

@@ -67,7 +67,9 @@ class WindowJoin(BinaryJoin):
     """Joins two inputs within moving windows."""
 
     name = "window"
-    leaves_together: ClassVar[bool] = True  # by the clock that all partitions share, and with the end of the other input
+    leaves_together: ClassVar[bool] = (
+        True  # by the clock that all partitions share, and with the end of the other input
+    )
     OPTIONS: ClassVar[type[WindowOptions]] = WindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:

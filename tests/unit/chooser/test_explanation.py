@@ -411,6 +411,6 @@ def test_hot_keys() -> None:
 def test_a_vote_of_the_partitions() -> None:
     options = {"window": [60_000_000, 60_000_000], "time": ["at", "at"], "lateness": 5_000_000, "hot_votes": True}
     text = str(explained(story("window", how="full", hot_keys=["left", "right"], **options), None))
-    assert "of copied rows that match nothing all partitions decide together" in text
+    assert "on copied rows that match nothing all partitions decide together" in text
     assert "two micro-batches later, or when right has ended (end_input)" in text
     assert "idle_timeout" not in text

@@ -25,7 +25,9 @@ def matched(number: int, by: int, count: int) -> list[tuple[object, ...]]:
 
 def table(votes: list[tuple[object, ...]]) -> pa.Table:
     columns = [list(column) for column in zip(*votes, strict=True)] if votes else [[]] * 5
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, ballot_schema(ROWS), strict=True)], ballot_schema(ROWS))
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, ballot_schema(ROWS), strict=True)], ballot_schema(ROWS)
+    )
 
 
 def emitted(votes: list[tuple[object, ...]]) -> Counter[int]:
