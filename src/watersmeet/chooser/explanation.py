@@ -91,7 +91,7 @@ class Explanation:
             f"{either} are divided, {others}{both}"
         )
         if self.story.options.get("hot_votes"):
-            yield "on copied rows that match nothing all partitions decide together, in a second exchange of all results"
+            yield "on copied rows that match nothing all partitions decide together, in a second exchange of results"
         found = self.observed.hot.keys.values() if self.observed is not None else ()
         for key in sorted(found, key=lambda one: (-one.share, one.text)):
             lines, columns = key.shape
