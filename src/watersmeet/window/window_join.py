@@ -67,9 +67,7 @@ class WindowJoin(BinaryJoin):
     """Joins two inputs within moving windows."""
 
     name = "window"
-    leaves_together: ClassVar[bool] = (
-        True  # by the clock that all partitions share, and with the end of the other input
-    )
+    leaves_together: ClassVar[bool] = True  # by the clock that they share, and with the end of the other input
     OPTIONS: ClassVar[type[WindowOptions]] = WindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
