@@ -23,6 +23,7 @@ from watersmeet.columns.arrow import hash_keys
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build, operator_class
+from watersmeet.join import expiry
 from watersmeet.join.operator import Operator
 from watersmeet.join.votes import Judge, by_home
 from watersmeet.plan import JoinPlan
@@ -230,6 +231,17 @@ def test_equal_rows_and_late_ones(case: Case, hot: str, monkeypatch: pytest.Monk
         for number, expected in enumerate(SharedClock(case).answer(script)):
             assert found[number] == expected, f"batch {number} of seed {seed}"
     assert min(counting.votes["emitted"], counting.votes["matched"])
+
+
+@pytest.mark.parametrize("case", EQUAL[::5], ids=str)
+def test_rows_of_large_runs_are_put_in_the_order_of_their_times(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the keys that partitions vote on: a batch does not look through all rows of a run."""
+    monkeypatch.setattr(expiry, "SCANNED_ROWS", 0)
+    for seed in range(3):
+        script = again(case.random_script(seed, batch_rows=12, batches=14, keys=3), seed)
+        with feverish():
+            found = list(run_spread(plan_of(case), script, MemoryDir({})))
+        assert found == SharedClock(case).answer(script)
 
 
 @pytest.mark.parametrize("case", WINDOWS, ids=str)
