@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet.engine.guests
+import watersmeet.engine.hot_tables
 from tests.conformance.cases.combined import case as windowed
 from tests.conformance.cases.punctuated import CLUSTERED, ONE_RIGHT
 from tests.conformance.cases.punctuated import case as punctuated
@@ -122,7 +123,8 @@ class Fixed:
 
 
 def placed(plan_case: Case, script: Script, decision: Decision, directory: MemoryDir) -> Iterator[Counter[Any]]:
-    with patch.multiple(watersmeet.engine.guests, decide=decision, LOOK_EVERY=1):
+    decided = patch.object(watersmeet.engine.hot_tables, "decide", decision)
+    with decided, patch.object(watersmeet.engine.guests, "LOOK_EVERY", 1):
         yield from run_spread(plan_of(plan_case), script, directory)
 
 

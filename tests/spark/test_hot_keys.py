@@ -268,9 +268,9 @@ def test_what_cannot_be_spread_is_refused(spark: SparkSession, tmp_path: Path) -
         OptionError,
         match=r'expected hot_keys="off" for this join, found hot_keys="auto" with how=.full.*cannot be emitted once',
     ):
-        wm.progressive_join(
-            left.stream, right.stream, on="k", how="full", where="left.a < right.b",
-            state_dir=tmp_path / "full", hot_keys="auto",
+        wm.join(
+            left.stream, right.stream, on="k", how="full", clustered="left", state_dir=tmp_path / "full",
+            hot_keys="auto",
         )  # fmt: skip
     with pytest.raises(OptionError, match=r"known in one partition alone\. Leave hot_keys out"):
         wm.multiway_join(

@@ -90,6 +90,8 @@ class Explanation:
             f"spread over partitions when they make more than {100 * ENTER:.0f} % of a partition's mean work: rows of "
             f"{either} are divided, {others}{both}"
         )
+        if self.story.options.get("hot_votes"):
+            yield "on copied rows that match nothing all partitions decide together, in a second exchange of results"
         found = self.observed.hot.keys.values() if self.observed is not None else ()
         for key in sorted(found, key=lambda one: (-one.share, one.text)):
             lines, columns = key.shape

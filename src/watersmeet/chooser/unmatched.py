@@ -40,15 +40,20 @@ def _when(story: Story, side: Side) -> str:
         timeout = story.options.get("idle_timeout")
         if not story.options.get("time"):
             silence = ""
+        elif story.options.get("hot_votes"):  # all partitions go by one clock, which is that of an earlier batch
+            return f"{_passed(other, int(length), lateness)}, two micro-batches later, or {ended}"
         elif timeout is None:
             silence = f"; while {other.label} is silent its time stands still (idle_timeout would let it go on)"
         else:
             silence = f"; once {other.label} is silent for {format_duration(timeout)}, its time follows {side.label}'s"
-        passed = f"when the time of {other.label} is {past(int(length), lateness)}"
-        return ", or ".join([passed, *_promise(story, other), ended]) + silence
+        return ", or ".join([_passed(other, int(length), lateness), *_promise(story, other), ended]) + silence
     if promise := _promise(story, other):
         return ", or ".join([*promise, ended])
     return f"only {ended}"
+
+
+def _passed(other: Side, length: int, lateness: int) -> str:
+    return f"when the time of {other.label} is {past(length, lateness)}"
 
 
 def _when_absent(story: Story) -> str:

@@ -322,8 +322,8 @@ def hash_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
     result: Hashes | None = None
     for column in columns:
         array = one_chunk(column) if isinstance(column, pa.ChunkedArray) else column
-        part = _mix(_bits(array))
-        result = part if result is None else _mix(result * np.uint64(0x9E3779B97F4A7C15) + part)
+        part = mix(_bits(array))
+        result = part if result is None else mix(result * np.uint64(0x9E3779B97F4A7C15) + part)
     if result is None:
         raise ValueError("hash_keys needs at least one column")
     return result
@@ -355,13 +355,13 @@ def _fold_bytes(array: pa.Array) -> Hashes:
     if lengths.sum():
         octets = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1)
         place = np.arange(len(octets), dtype=np.int64) - np.repeat(offsets[:-1] - offsets[0], lengths)
-        weighted = _mix(octets * np.uint64(0x100000001B3) + place.view(np.uint64))
+        weighted = mix(octets * np.uint64(0x100000001B3) + place.view(np.uint64))
         filled = lengths > 0
         sums[filled] = np.add.reduceat(weighted, (offsets[:-1] - offsets[0])[filled])
     return sums + lengths.astype(np.uint64)
 
 
-def _mix(values: Hashes) -> Hashes:
+def mix(values: Hashes) -> Hashes:
     """The finaliser of splitmix64: every input bit reaches every output bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

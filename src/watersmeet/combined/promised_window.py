@@ -49,6 +49,7 @@ class PromisedWindowJoin(WindowJoin):
 
     name = "promised_window"
     has_promises: ClassVar[bool] = True
+    leaves_together: ClassVar[bool] = False  # each partition concludes for itself what promises leave without a future
     OPTIONS: ClassVar[type[WindowOptions]] = PromisedWindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:

@@ -16,7 +16,6 @@ rows come now. Joins with promises store them, and are told what was promised of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -28,9 +27,8 @@ from watersmeet.columns.arrow import HASH, Hashes, hashes_of, key_names, take
 from watersmeet.columns.grouping import distinct_keys
 from watersmeet.columns.partitions import partition_of
 from watersmeet.engine.heat import Heat, fingerprints
+from watersmeet.engine.hot_tables import KEEPS, NEWEST, NEXT, hot_table, publish, published, votes
 from watersmeet.engine.origins import Origins, held
-from watersmeet.engine.registry import operator_class
-from watersmeet.engine.spreading import decide
 from watersmeet.errors import StateMismatchError
 from watersmeet.join.operator import Batch, Operator
 from watersmeet.plan import JoinPlan
@@ -38,34 +36,8 @@ from watersmeet.plan.hot_table import HotKey, HotTable, home_of
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.directory import StateDir
 from watersmeet.state.rules import Horizon
-from watersmeet.state.store import PartitionStore
 
-KEEPS = 0  # the partition that keeps the table
-READERS = 16  # threads that read manifests of an object store
 LOOK_EVERY = 8  # batches, for keys of which nothing is left
-
-
-def hot_table(plan: JoinPlan, directory: StateDir, batch: int) -> HotTable:
-    """The hot keys of a batch: a function of what all partitions have kept with the version before."""
-    if batch == 0:
-        return HotTable()
-    kept = _kept(directory, plan.partitions, batch - 1)
-    heats = [Heat.from_json(one.get("heat", {})) for one in kept]
-    operator = operator_class(plan.operator)
-    before = HotTable.from_json(kept[KEEPS].get("table", []))
-    return decide(before, heats, operator.splits(plan), operator.witnessed(plan), both=operator.divides_both(plan))
-
-
-def _kept(directory: StateDir, partitions: int, version: int) -> list[dict[str, Any]]:
-    """What the partitions have kept of hot keys with a version."""
-
-    def read(partition: int) -> dict[str, Any]:
-        return PartitionStore(directory, partition).manifest(version).hot
-
-    if directory.is_local:
-        return [read(partition) for partition in range(partitions)]
-    with ThreadPoolExecutor(min(READERS, partitions)) as readers:
-        return list(readers.map(read, range(partitions)))
 
 
 def copied_keys(hot: Mapping[str, Any], input: str) -> Hashes:
@@ -166,6 +138,20 @@ class Guests:
         }
         return {name: np.array(numbers, np.uint64) for name, numbers in found.items() if numbers}
 
+    def open_votes(self, batch: int, operator: Operator) -> None:
+        """In a join that votes, what all partitions agree on in this batch: by which times rows expire, and the keys
+        whose rows may be matched in several of them."""
+        if not votes(self.plan):
+            return
+        agreed = published(self.directory, batch)
+        operator.follow(agreed.newest)
+        found: dict[str, set[int]] = {spec.name: set(self.copied()[spec.name].tolist()) for spec in self.plan.inputs}
+        for number, key in agreed.table.keys.items():
+            if home_of(number, self.plan.partitions) == self.partition:
+                for name in found.keys() - {key.split}:
+                    found[name].add(number)
+        operator.vote_on({name: np.array(sorted(numbers), np.uint64) for name, numbers in found.items() if numbers})
+
     def _check_witnesses(self, batch: Batch) -> None:
         """Rows of a split input must be of the key of which the home has one. Another key with the same hash may have
         none there, and the home would not know that its rows match here."""
@@ -205,10 +191,14 @@ class Guests:
         kept: dict[str, Any] = {"heat": heat.to_json(), "guests": self.own, "witnesses": self.witnesses}
         if operator.has_promises:
             kept["heard"] = self.heard
+        if votes(self.plan):
+            kept[NEWEST] = operator.newest_times()
         if self.partition == KEEPS:
             table = hot_table(self.plan, self.directory, batch.number)
             self._report(table, operator.metrics)
             kept["table"] = table.to_json()
+            if votes(self.plan):
+                kept[NEXT] = publish(self.plan, self.directory, batch.number)
         return kept
 
     def _forget(self, operator: Operator) -> dict[str, frozenset[int]]:

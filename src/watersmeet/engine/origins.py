@@ -45,7 +45,7 @@ class Origins:
         for rows in self.operator(partition).row_stores():
             wanted = np.array(sorted(numbers.get(rows.input, ())), np.uint64)
             for part in _parts(rows, wanted) if len(wanted) else ():
-                found = places(part, wanted)
+                found = part.of_keys(wanted)
                 if len(found):
                     yield rows.input, _as_came(self.plan, rows.input, take(part.table, found))
 
@@ -54,19 +54,8 @@ def held(store: RowStore, wanted: Hashes) -> Indices:
     """How many rows a store has of each of some sorted keys; one at least if there are any on disk: none is read."""
     found = np.full(len(wanted), len(store.spilled), np.int64)
     for part in store.parts():
-        found += np.bincount(np.searchsorted(wanted, part.hashes[places(part, wanted)]), minlength=len(wanted))
+        found += np.bincount(np.searchsorted(wanted, part.hashes[part.of_keys(wanted)]), minlength=len(wanted))
     return found
-
-
-def places(part: Part, wanted: Hashes) -> Indices:
-    """The living rows of a part that have one of some keys; where rows are sorted, few are looked at."""
-    if part.run.order == "hash":
-        bounds = zip(*(np.searchsorted(part.hashes, wanted, side=side) for side in ("left", "right")), strict=True)
-        found = np.concatenate([np.arange(first, last) for first, last in bounds])
-    else:
-        found = np.flatnonzero(np.isin(part.hashes, wanted))
-    alive = part.alive(found)
-    return found if alive is None else found[alive]
 
 
 def _parts(store: RowStore, wanted: Hashes) -> Iterator[Part]:

@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from watersmeet.engine.guests import Guests
 from watersmeet.engine.hot_keys import KeyWatch
+from watersmeet.engine.hot_tables import votes
 from watersmeet.engine.inheritance import bring_up
 from watersmeet.engine.registry import build
 from watersmeet.join.operator import Batch, advance, saved
+from watersmeet.join.votes import no_votes
 from watersmeet.plan import JoinPlan
 from watersmeet.state.directory import StateDir
 from watersmeet.state.manifest import Manifest
@@ -35,7 +37,8 @@ def run_batch(
     join: str = "",
     choices: Sequence[Mapping[str, str]] = (),
 ) -> Iterator[pa.Table]:
-    """One batch of one partition: yields the results and leaves the next version behind.
+    """One batch of one partition: yields the results and leaves the next version behind. Where partitions vote, there
+    are votes among the results, to be judged with those of all other partitions (`join.votes`).
 
     `choices` are those made when the join was built. They are recorded once in every run of the query.
     """
@@ -48,6 +51,7 @@ def run_batch(
     before = bring_up(operator, store, batch.number, query, run_id, join)
     keys = KeyWatch(plan, before.keys, batch)
     guests = Guests(plan, directory, partition, run_id, before.hot) if plan.hot_keys else None
+    voting = votes(plan)
     timings = {"load": perf_counter() - started}
 
     held, size = [], 0
@@ -57,6 +61,7 @@ def run_batch(
         operator.hush(guests.hushed())
         operator.note_copies(guests.copied())
         operator.host(guests.keys)
+        guests.open_votes(batch.number, operator)
     results = advance(operator, joined)
     joining = 0.0
     while True:
@@ -66,12 +71,13 @@ def run_batch(
         if table is None:
             break
         keys.emitted(table)
-        held.append(table)
+        held.append(no_votes(table, partition) if voting else table)
         size += table.nbytes
         if size > HOLD_BYTES:
             yield from held
             held = []
     timings["join"] = joining
+    held += operator.cast()
 
     after = Manifest(
         version=batch.number,

@@ -14,6 +14,7 @@ A batch goes through the same steps in every family; a family fills in those it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from watersmeet.join.hand import Hand, probe
 from watersmeet.join.join_type import JOIN_TYPES
 from watersmeet.join.operator import Batch, Operator, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
+from watersmeet.join.votes import Ballots
 from watersmeet.plan import JoinPlan
 from watersmeet.state.parts import All, Part
 from watersmeet.state.rows import RowStore
@@ -41,6 +43,8 @@ def _emitted_alone(plan: JoinPlan) -> dict[str, bool]:
 
 class BinaryJoin(Operator):
     """Two inputs, each with a store. Subclasses make the stores and add the steps of their family."""
+
+    leaves_together: ClassVar[bool] = False  # whether partitions that share a key let its rows go in the same batch
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
@@ -82,9 +86,9 @@ class BinaryJoin(Operator):
 
     @classmethod
     def splits(cls, plan: JoinPlan) -> tuple[str, ...]:
-        """Those whose other side's rows are emitted in pairs only, and those with a witness."""
-        witnessed = cls.witnessed(plan)
-        return tuple(name for name, alone in _emitted_alone(plan).items() if not alone or name in witnessed)
+        """Those whose other side's rows are emitted in pairs only, those with a witness; both if partitions vote."""
+        voting, witnessed = cls.votes(plan), cls.witnessed(plan)
+        return tuple(name for name, alone in _emitted_alone(plan).items() if voting or not alone or name in witnessed)
 
     @classmethod
     def divides_both(cls, plan: JoinPlan) -> bool:
@@ -96,6 +100,20 @@ class BinaryJoin(Operator):
         """Those whose other side's rows are emitted when they match nothing, or at their first match. One row matches
         all rows of its key as long as these can come, if equal keys are all that matching takes."""
         return () if plan.condition else tuple(name for name, alone in _emitted_alone(plan).items() if alone)
+
+    @classmethod
+    def votes(cls, plan: JoinPlan) -> bool:
+        """Where rows of both inputs are emitted by themselves and no row of a key is a witness for those of the other:
+        if they leave in the same batch in all partitions that have them (`leaves_together`)."""
+        return cls.leaves_together and all(_emitted_alone(plan).values()) and not cls.witnessed(plan)
+
+    def vote_on(self, keys: Mapping[str, Hashes]) -> None:
+        """The emitter votes."""
+        self.emitter.ballots = Ballots(self.plan, self.space.partition, self.metrics, keys)
+
+    def cast(self) -> list[pa.Table]:
+        """What the emitter was told of rows that left."""
+        return [] if self.emitter.ballots is None else self.emitter.ballots.cast
 
     def hush(self, copies: Mapping[str, Hashes]) -> None:
         """The emitter leaves them out."""

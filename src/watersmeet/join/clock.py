@@ -11,6 +11,9 @@ A wait may be negative: the partners of a right row that waits for -5 min are le
 
 The bound of one input alone decides about the other's rows; a slow input never holds its own rows back. With many
 inputs a row waits for the slowest of the others.
+
+A clock is that of a partition. Where partitions vote on rows that several of them have, all must let these go in the
+same batch: there they go by the newest times of all of them, as they were some batches ago.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ class Clock:
     waits: Mapping[str, int]
     lateness: int
     newest: dict[str, int] = field(default_factory=dict)
+    shared: Mapping[str, int] | None = None  # the newest times in any partition, where all go by these
+
+    def time(self, name: str) -> int | None:
+        """The newest time of an input that counts; None if there is none yet."""
+        return (self.newest if self.shared is None else self.shared).get(name)
 
     def see(self, name: str, time: int) -> None:
         """A time has come on an input."""
@@ -58,7 +66,8 @@ class Clock:
 
     def bound(self, name: str) -> int | None:
         """The earliest time at which a row of an input is still expected; None if any may come."""
-        return saturated(self.newest[name] - self.lateness) if name in self.newest else None
+        time = self.time(name)
+        return None if time is None else saturated(time - self.lateness)
 
     def horizon(self, name: str, others: list[str]) -> int | None:
         """The earliest time at which a row of `name` can still be of use, given the bounds of inputs that go on; None

@@ -18,11 +18,12 @@ from watersmeet.columns.grouping import repeats
 from watersmeet.columns.pieces import has_offsets, pieces
 from watersmeet.join.condition import Condition, Taken
 from watersmeet.join.join_type import JOIN_TYPES, MATCHED
+from watersmeet.join.votes import Ballots
 from watersmeet.plan import JoinPlan, OutputColumn
 from watersmeet.plan.metrics import Metrics
 from watersmeet.state.accounts import Accounts
-from watersmeet.state.parts import Departed, column_of
-from watersmeet.state.rules import Mask
+from watersmeet.state.parts import Departed, Part, column_of
+from watersmeet.state.rules import Horizon, Mask
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class _Sources:
             if has_offsets(column.field.type):
                 wide.append((name, at))
         return cls(places, found, wide)
+
+
+def unpassed(part: Part, rows: Indices) -> Indices:
+    """Those of some rows that the horizon of their store has not passed. Of the others partitions have said when it
+    did whether they have matched, wherever they lie until their run is rewritten (`expiry.expiring`)."""
+    rule = part.store.rule
+    if not isinstance(rule, Horizon) or rule.time is None:
+        return rows
+    return rows[part.times[rows] >= rule.time]
 
 
 class Emitter:
@@ -140,6 +150,7 @@ class BinaryEmitter(Emitter):
                  one of such a join
     condition    what must hold for a pair of rows with equal keys to match; None: they match
     hushed       by input, the keys whose rows, matched or not, another partition emits (see `Operator.hush`)
+    ballots      where what this partition knows of rows goes that all who have them vote on (see `votes`)
     """
 
     def __init__(
@@ -166,6 +177,7 @@ class BinaryEmitter(Emitter):
         self.keys_only: str | None = self.right if self.type.exists else None
         self.condition = None if plan.condition is None else Condition.of(plan.condition)
         self.hushed: Mapping[str, Hashes] = {}
+        self.ballots: Ballots | None = None
 
     def flags(self, name: str) -> tuple[str, ...]:
         """The flags of an input's stored rows."""
@@ -214,9 +226,16 @@ class BinaryEmitter(Emitter):
         if name not in self.preserved:
             return
         rows = rows if reason == "null_key" else self.own(name, table, rows)
+        if self.ballots is not None and reason != "null_key":
+            rows = self.ballots.unmatched(name, table, rows, lambda table, rows: self.rows({name: (table, rows)}))
         if len(rows):
             self.metrics.count(f"unmatched.{name}.{reason}", len(rows))
             yield from self.rows({name: (table, rows)})
+
+    def matched(self, name: str, table: pa.Table, rows: Indices) -> None:
+        """Rows of an input leave that have matched: of interest if other partitions have them, too."""
+        if self.ballots is not None:
+            self.ballots.matched(name, table, rows)
 
     def departed(self, gone: Iterable[Departed]) -> Iterator[pa.Table]:
         """Stored rows have left without a future: those that never matched are emitted, if the type wants them."""
@@ -225,7 +244,10 @@ class BinaryEmitter(Emitter):
                 continue
             for part, rows in one.pieces():
                 if MATCHED in part.store.flags:
-                    rows = rows[~part.flag(MATCHED, rows)]
+                    has_matched = part.flag(MATCHED, rows)
+                    if self.ballots is not None:
+                        self.matched(one.input, part.table, unpassed(part, rows[has_matched]))
+                    rows = rows[~has_matched]
                 yield from self.unmatched(one.input, part.table, rows, one.reason)
 
     @property

@@ -18,8 +18,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
-from watersmeet.columns.arrow import Indices, concat, numpy_of
+from watersmeet.columns.arrow import Hashes, Indices, concat, numpy_of
 from watersmeet.columns.saturating import Times
 from watersmeet.join.join_type import MATCHED
 from watersmeet.join.victims import Victims
@@ -88,23 +89,62 @@ def passed(store: RowStore, before: int | None) -> Iterator[Departed]:
                 yield from store.remove(Rows(part, rows), "expired")
 
 
+def expiring(store: RowStore, keys: Hashes, before: int | None, horizon: int) -> Iterator[tuple[Part, Indices]]:
+    """Rows of some sorted keys that expire when the horizon moves, and not for another reason, in memory and on disk.
+    To be asked for before it moves; `before` is where it is."""
+    buckets = None if store.buckets is None else np.unique(store.buckets.of(keys)).tolist()
+    for run in store.runs:
+        if run.time_from is None or run.time_to is None or run.time_from >= horizon:
+            continue
+        if before is not None and run.time_to < before:
+            continue
+        for part in store.pages(run, buckets) if run.tier == "spilled" else store.parts([run]):
+            rows = _expiring(store, part, keys, before, horizon)
+            if len(rows):
+                yield part, rows
+
+
+def _expiring(store: RowStore, part: Part, keys: Hashes, before: int | None, horizon: int) -> Indices:
+    """Those of a part. Of a large run, in which the horizon stays, their order is put down once for these keys, which
+    seldom change."""
+    run = part.run
+    leaves = run.time_to is None or run.time_to < horizon
+    if leaves or run.tier == "spilled" or run.stored_rows <= SCANNED_ROWS or run.live is not None:
+        rows = part.of_keys(keys)
+        return rows[part.times[rows] < horizon]
+    name = f"{DEPARTURES}-{xxhash.xxh64_hexdigest(keys.tobytes())}"
+    rows = _taken(part, store.side(run, name, lambda: _in_order(part, part.of_keys(keys))), before, horizon)
+    alive = part.alive(rows)
+    return rows if alive is None else rows[alive]
+
+
 def _passed(store: RowStore, part: Part, before: int | None, horizon: int) -> Indices:
     """Unmatched rows with times from `before` to the horizon."""
     times, run = part.times, part.run
     if run.stored_rows <= SCANNED_ROWS or run.live is not None:  # row numbers are those of one part
         rows = np.flatnonzero(times < horizon if before is None else (times < horizon) & (times >= before))
         return _unmatched(store, part, rows)
-    order = numpy_of(store.side(run, DEPARTURES, lambda: _departures(store, part)).column(0))
-    low, high = (
-        0 if end is None else bisect_left(order, end, key=lambda row: int(times[row])) for end in (before, horizon)
-    )
-    return _unmatched(store, part, np.sort(order[low:high]).astype(np.int64))
+    departures = store.side(run, DEPARTURES, lambda: _departures(store, part))
+    return _unmatched(store, part, _taken(part, departures, before, horizon))
 
 
 def _departures(store: RowStore, part: Part) -> pa.Table:
-    rows = _unmatched(store, part, np.arange(part.table.num_rows))
+    return _in_order(part, _unmatched(store, part, np.arange(part.table.num_rows)))
+
+
+def _in_order(part: Part, rows: Indices) -> pa.Table:
+    """Rows in the order of their times."""
     rows = rows[np.argsort(part.times[rows], kind="stable")]
     return pa.table({"_row": pa.array(rows.astype(np.uint32))})
+
+
+def _taken(part: Part, departures: pa.Table, before: int | None, horizon: int) -> Indices:
+    """Those of rows in such an order that have times from `before` to the horizon, as they lie."""
+    order, times = numpy_of(departures.column(0)), part.times
+    low, high = (
+        0 if end is None else bisect_left(order, end, key=lambda row: int(times[row])) for end in (before, horizon)
+    )
+    return np.sort(order[low:high]).astype(np.int64)
 
 
 def _unmatched(store: RowStore, part: Part, rows: Indices) -> Indices:

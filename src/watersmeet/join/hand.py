@@ -88,7 +88,11 @@ class Hand:
             return
         emitter = self.emitter
         emitter.accounts.leave(name, reason, len(rows))
-        unmatched = rows[~self.matched[name][rows]] if name in self.matched else rows
+        unmatched = rows
+        if name in self.matched:
+            has_matched = self.matched[name][rows]
+            emitter.matched(name, self.tables[name], rows[has_matched])
+            unmatched = rows[~has_matched]
         yield from emitter.unmatched(name, self.tables[name], unmatched, reason)
         self._keep(name, ~which)
 

@@ -160,6 +160,27 @@ class Operator(ABC):
     def hush(self, copies: Mapping[str, Hashes]) -> None:  # noqa: B027  (many joins emit pairs only)
         """By input the keys of which other partitions emit the rows, matched or not."""
 
+    @classmethod
+    def votes(cls, plan: JoinPlan) -> bool:
+        """Whether partitions vote on rows of hot keys that lie in several of them and are emitted if they match in none
+        (see `join.votes`)."""
+        return False
+
+    def vote_on(self, keys: Mapping[str, Hashes]) -> None:  # noqa: B027  (most joins do not vote)
+        """By input, sorted, the keys whose rows may be matched in several partitions in this batch, or were before."""
+
+    def cast(self) -> list[pa.Table]:
+        """The votes of this batch."""
+        return []
+
+    def newest_times(self) -> dict[str, int]:
+        """By input, the newest time of its rows that have come here."""
+        return {}
+
+    def follow(self, newest: Mapping[str, int]) -> None:  # noqa: B027  (most joins let no rows go by their time)
+        """In a join that votes, the newest times that have come in any partition: rows must expire by these, because
+        all partitions have to let the same ones go in the same batch."""
+
     def host(self, keys: Hashes) -> None:  # noqa: B027  (most joins have nothing but what comes)
         """Rows of these keys of other partitions are here, or may come with the next batch: for a join that has more to
         match rows with than what comes, and knows by the partition where to look."""

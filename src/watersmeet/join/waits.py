@@ -46,7 +46,7 @@ def waits_for_times(part: Part, rows: Indices, clock: Clock, others: tuple[str, 
     if over.any():
         yield rows[over], Waits("sweep")
     if not over.all():
-        seen = [clock.newest[other] for other in others if other in clock.newest]
+        seen = [time for other in others if (time := clock.time(other)) is not None]
         now = min(seen) if len(seen) == len(others) and seen else None
         until = shifted(shifted(times[~over], clock.waits[name] + longer), clock.lateness)
         yield rows[~over], Waits("time", others, until, now)

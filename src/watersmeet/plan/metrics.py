@@ -151,6 +151,12 @@ METRICS: dict[str, Metric] = {
         # Hot keys.
         _counter("rows_copied.input", "rows", "of hot keys that came here, though others have them", P, W, M, U),
         _counter("bytes_copied.input", "bytes", "of these rows", P, W, M, U),
+        _counter(
+            "candidates.input", "rows",
+            "of hot keys that left unmatched where they belong, and are emitted unless they have matched elsewhere: "
+            "neither in `rows_out` nor in `unmatched`", P, W,
+        ),
+        _counter("vetoes.input", "rows", "of hot keys that left, here or as copies, and have matched here", P, W),
         _gauge("hot_keys", "keys", "spread over several partitions; partition 0 has it", P, W, M, U, S),
         _gauge("hot_share", "share", "of all work that these keys make, estimated", P, W, M, U, S),
         _gauge("hot_partitions", "partitions", "over which the widest of these keys is spread", P, W, M, U, S),
@@ -361,6 +367,10 @@ numbers; its column `events` lists the decisions of the batch. All joins use the
 For every input and after every batch, the rows that came so far are `held_rows.<input>` plus all that was ever counted
 as `left.<input>.<reason>`, less what was counted as `rows_copied.<input>`. For the input `master` these are rows taken
 into the cache, or collected for it.
+
+`rows_out` is what the partition emits itself. In a full join that divides hot keys by a [vote](hot-keys.md#full-joins)
+the rows that are decided between partitions come on top of it, after the partition's metrics are written: at most as
+many as `candidates.<input>`.
 """
 
 _ESTIMATES = """\

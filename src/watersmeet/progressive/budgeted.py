@@ -26,7 +26,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,7 @@ class BudgetedJoin(BinaryJoin):
     """A progressive join under a memory budget; subclasses are the policies."""
 
     concurrent_flush = False
+    leaves_together: ClassVar[bool] = True  # at the end, when all that is on disk is joined (see `_release`)
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)
@@ -189,21 +190,33 @@ class BudgetedJoin(BinaryJoin):
     def _release(self, batch: Batch) -> Iterator[pa.Table]:
         """Rows whose partner input has ended leave if nothing of it is on disk: they have been joined with all there
         is. So have rows that came before it was flushed, or before the last md-task; where unmatched rows are wanted,
-        they are looked for."""
+        they are looked for.
+
+        Buckets with rows that partitions vote on stay to the end: what they owe is a matter of each partition, and they
+        must leave all of them in the same batch.
+        """
         for index, store in enumerate(self.sides):
             other = self.names[1 - index]
             if not self.ends(other, batch):
                 continue
-            on_disk = self.units.counts[1 - index] > 0
-            yield from self.emitter.departed(store.remove(InBuckets(np.flatnonzero(~on_disk).tolist()), "ended"))
+            on_disk, stays = self.units.counts[1 - index] > 0, self._stays(index)
+            free = np.flatnonzero(~on_disk & ~stays)
+            yield from self.emitter.departed(store.remove(InBuckets(free.tolist()), "ended"))
             # What comes later has something on disk to be joined with.
             if other in batch.ended and self.names[index] in self.emitter.preserved:
-                for bucket in np.flatnonzero(on_disk & (store.bucket_rows > 0)).tolist():
+                for bucket in np.flatnonzero(on_disk & ~stays & (store.bucket_rows > 0)).tolist():
                     met = max(self.units.flushed[1 - index, bucket], self.expected.last_md[index, bucket])
                     for part in store.bucket(bucket):
                         rows = np.flatnonzero(times(part.table, ATS) <= met)
                         yield from self.emitter.departed(store.remove(Rows(part, rows), "ended"))
             store.compact()
+
+    def _stays(self, index: int) -> Mask:
+        """The buckets of an input that have rows on which partitions vote."""
+        found = np.zeros(self.buckets.count, np.bool_)
+        if self.emitter.ballots is not None:
+            found[self.buckets.of(self.emitter.ballots.keys.get(self.names[index], np.empty(0, np.uint64)))] = True
+        return found
 
     def _make_room(self, batch: Batch, reserve: int) -> None:
         """Flush until another batch of this size fits into the budget."""
@@ -318,7 +331,8 @@ class BudgetedJoin(BinaryJoin):
                 break
             last = task
             yield from self._counted(task.kind, self._run(task, self.options.idle_pages - used))
-            if task.input is not None and self.ends(self.names[1 - task.input], batch):
+            is_over = task.input is not None and self.ends(self.names[1 - task.input], batch)
+            if task.input is not None and is_over and not self._stays(task.input)[task.bucket]:
                 gone = self.sides[task.input].remove(InBuckets([task.bucket]), "ended")
                 yield from self.emitter.departed(gone)
         if self.emitter.type.exists:

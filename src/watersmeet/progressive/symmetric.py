@@ -9,6 +9,7 @@ Cost          per batch of b rows: one sort of b, a merge with each of O(log sta
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ class SymmetricJoin(BinaryJoin):
     """Joins two inputs and keeps both for ever."""
 
     name = "symmetric"
+    leaves_together: ClassVar[bool] = True  # with the end of the other input
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
         super().__init__(plan, space)

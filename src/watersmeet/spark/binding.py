@@ -6,7 +6,8 @@
 
 The control source is a directory of marker files (`end_input`, `signal`); its rows are copied to every partition. Ticks
 are rows of a rate source that only make Spark run a batch when no data comes. An identity `mapInArrow` over the control
-branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data.
+branch keeps Spark from removing the shuffle, and with it the call for every partition, in a batch without data. A join
+whose partitions vote on rows of hot keys has a second shuffle above this one (`judging`).
 How the rows travel is in `wire`.
 """
 
@@ -25,6 +26,7 @@ from pyspark.sql import types as T
 
 from watersmeet.chooser.story import Side, Story
 from watersmeet.columns.arrow import HASH, key_name, payload_name
+from watersmeet.engine.hot_tables import votes
 from watersmeet.engine.registry import operator_class
 from watersmeet.errors import CorruptStateError, OptionError
 from watersmeet.join.join_type import JOIN_TYPES, JoinType
@@ -35,6 +37,7 @@ from watersmeet.spark.event_time import EventTimes, marked, settled
 from watersmeet.spark.explaining import function_name, joins_in, reasons, shown_names, tell
 from watersmeet.spark.failure import raised
 from watersmeet.spark.hot_routing import partition_of_row, with_targets
+from watersmeet.spark.judging import judged, with_votes
 from watersmeet.spark.markers import marker_stream
 from watersmeet.spark.schema import (
     Source,
@@ -202,7 +205,10 @@ class Binding:
         fields = self._fields()
         sent = [T.StructField(f.name, encoded_type(f.dataType), f.nullable, f.metadata) for f in fields]
         function = task_function(job.to_json(), access, function_name(job.join))
-        joined = shuffled.mapInArrow(function, T.StructType(sent))
+        if votes(job.plan):
+            joined = judged(shuffled.mapInArrow(function, with_votes(sent)), sent, job.plan.partitions)
+        else:
+            joined = shuffled.mapInArrow(function, T.StructType(sent))
         if sent == fields:
             return joined
         return joined.select(
@@ -274,16 +280,20 @@ class Binding:
 def _divided(plan: JoinPlan) -> dict[str, Any]:
     """How hot keys can be divided, for `wm.explain`."""
     operator = operator_class(plan.operator)
-    return {"hot_keys": list(operator.splits(plan)), "hot_grids": operator.divides_both(plan)}
+    return {
+        "hot_keys": list(operator.splits(plan)),
+        "hot_grids": operator.divides_both(plan),
+        "hot_votes": operator.votes(plan),
+    }
 
 
 def _why_not_split(plan: JoinPlan) -> str:
     """Why no input of a join can be divided."""
-    if all(JOIN_TYPES[plan.how].unmatched):
+    if all(JOIN_TYPES[plan.how].unmatched) and operator_class(plan.operator).has_promises:
         return (
-            "With a window or a condition one row of a key does not match all others, and no partition knows in a "
-            "micro-batch what the others find in it: so rows that lie in several of them cannot be emitted once when "
-            "they match nothing, and of a full join those of both inputs would have to be."
+            "Rows that lie in several partitions cannot be emitted once when they match nothing: each partition "
+            "concludes for itself what promises leave without a future, so that they do not leave all of them at once. "
+            "Of a full join those of one input would have to be."
         )
     return (
         "A key cannot be divided where inputs are optional, nor in windows over times of arrival, or with late='drop', "

@@ -2,7 +2,7 @@
 
     the streams  --a row for each route of its key-->  rows with their targets, copies included  -->  union, shuffle
                                    ^
-    the routes of this batch, read from the state (`engine.guests.hot_table`)
+    the routes of this batch, read from the state (`engine.hot_tables`)
 
 The driver reads the routes when it plans the batch (`planning`): they are a literal in the plan, a map by the hash of
 the key, in which every row looks its own up. Where there are none, Spark's optimizer knows that nothing is found. This
@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.columns.arrow import HASH
-from watersmeet.engine.guests import hot_table
+from watersmeet.engine.hot_tables import hot_table
 from watersmeet.engine.registry import operator_class
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.hot_table import routes, signed

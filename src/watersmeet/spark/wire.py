@@ -46,6 +46,7 @@ from watersmeet.columns.arrow import (
 from watersmeet.columns.spark_hash import key_of_hash
 from watersmeet.errors import WorkerSetupError
 from watersmeet.join.operator import Batch
+from watersmeet.join.votes import ballot_schema
 from watersmeet.plan import InputSpec, JoinPlan
 from watersmeet.release import __version__
 from watersmeet.spark.encoding import encoded, encoded_type
@@ -172,11 +173,13 @@ class Job:
         return cls(**{**raw, "plan": JoinPlan.from_dict(raw["plan"]), "layout": Layout(**raw["layout"])})
 
     def result(self, table: pa.Table) -> pa.Table:
-        """Results in the schema that Spark expects."""
+        """Results in the schema that Spark expects; where partitions vote, with the columns of votes."""
         fields = [
             pa.field(column.field.name, column.field.type, nullable=not needed)
             for column, needed in zip(self.plan.output, self.required, strict=True)
         ]
+        if table.num_columns > len(fields):
+            fields = list(ballot_schema(pa.schema([one.with_nullable(True) for one in fields])))
         return pa.Table.from_arrays(table.columns, schema=pa.schema(fields)) if fields else table
 
     def batch(self, number: int, table: pa.Table | None) -> Batch:

@@ -82,6 +82,16 @@ class Part:
         """Which of some rows of the part are not marked as dead, whatever a rule says; None if none is."""
         return ~self._marked(DEAD, rows) if self._has(DEAD) else None
 
+    def of_keys(self, wanted: Hashes) -> Indices:
+        """The living rows that have one of some sorted keys; where rows are sorted, few are looked at."""
+        if self.run.order == "hash":
+            bounds = zip(*(np.searchsorted(self.hashes, wanted, side=side) for side in ("left", "right")), strict=True)
+            found = np.concatenate([np.arange(first, last) for first, last in bounds])
+        else:
+            found = np.flatnonzero(np.isin(self.hashes, wanted))
+        alive = self.alive(found)
+        return found if alive is None else found[alive]
+
     @property
     def undead(self) -> Indices:
         """The rows that are not marked as dead, whatever a rule says."""

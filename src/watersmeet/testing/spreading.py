@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import concat, hash_keys, hashes_of, key_names, numpy_of
 from watersmeet.columns.partitions import partition_of
-from watersmeet.engine.guests import hot_table
+from watersmeet.engine.hot_tables import hot_table, votes
 from watersmeet.engine.runtime import run_batch
 from watersmeet.join.operator import Batch
+from watersmeet.join.votes import Judge
 from watersmeet.plan import JoinPlan
 from watersmeet.plan.hot_table import HotTable, routes
 from watersmeet.state.directory import StateDir
@@ -86,8 +87,18 @@ def _arriving(
 def run_spread(plan: JoinPlan, script: Script, directory: StateDir) -> Iterator[Counter[Row]]:
     """Run a script, everything reloaded in every batch; the rows per batch."""
     for number, arrival in enumerate(script):
-        found: Counter[Row] = Counter()
-        table = hot_table(plan, directory, number)
+        table, found = hot_table(plan, directory, number), list[pa.Table]()
         for partition, batch in enumerate(routed(plan, batch_of(plan, number, arrival), table)):
-            found += rows_of(run_batch(plan, directory, partition, batch, run_id=f"run-{number}"))
-        yield found
+            found += run_batch(plan, directory, partition, batch, run_id=f"run-{number}")
+        yield rows_of(decided(plan, found))
+
+
+def decided(plan: JoinPlan, tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The results of a batch, given what all partitions have yielded: with what they have voted for, if they vote."""
+    if not votes(plan):
+        return list(tables)
+    judge = Judge()
+    found = [
+        pa.Table.from_batches([some]) for one in tables for part in one.to_batches() for some in judge.results(part)
+    ]
+    return [*found, judge.verdict()]

@@ -20,7 +20,7 @@ Jaewoo Kang, Jeffrey F. Naughton, Stratis D. Viglas: Evaluating Window Joins ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -34,8 +34,9 @@ from watersmeet.columns.partitions import Partition
 from watersmeet.join.binary import BinaryJoin
 from watersmeet.join.clock import Clock
 from watersmeet.join.emitter import BinaryEmitter
-from watersmeet.join.expiry import behind, inherit_horizon, passed, spill_victims
+from watersmeet.join.expiry import behind, expiring, inherit_horizon, passed, spill_victims
 from watersmeet.join.hand import Hand
+from watersmeet.join.join_type import MATCHED
 from watersmeet.join.operator import Batch, OperatorState, Origin
 from watersmeet.join.prologue import Prologue
 from watersmeet.join.victims import Victims
@@ -66,6 +67,7 @@ class WindowJoin(BinaryJoin):
     """Joins two inputs within moving windows."""
 
     name = "window"
+    leaves_together: ClassVar[bool] = True  # by the clock that they share, and with the end of the other input
     OPTIONS: ClassVar[type[WindowOptions]] = WindowOptions
 
     def __init__(self, plan: JoinPlan, space: RunSpace) -> None:
@@ -78,6 +80,8 @@ class WindowJoin(BinaryJoin):
         self.event_time = self.options.time_columns is not None
         self.emitter = BinaryEmitter(plan, self.accounts, self.metrics, beside=self.time_columns, distinct=False)
         self.clock = Clock(self.windows, self.options.lateness if self.event_time else 0)
+        if plan.hot_keys and self.votes(plan):
+            self.clock.shared = {}
         times = self.time_columns if self.event_time else None
         preserved = self.emitter.preserved
         self.prologue = Prologue(
@@ -235,6 +239,7 @@ class WindowJoin(BinaryJoin):
         store, layout = self.stores[name], self.layouts[name]
         assert isinstance(store.rule, Horizon)
         before, horizon = store.rule.time, self._horizon(name)
+        self._tell_matched(name, before, horizon)
         gone = [] if horizon is None else store.remove(Before(horizon), "expired")
         self.metrics.count(f"runs_expired.{name}", len(gone))
         yield from self.emitter.departed(gone)
@@ -256,6 +261,15 @@ class WindowJoin(BinaryJoin):
         else:
             store.add(table, batch, order="arrival")
         self.metrics.count("rows_rewritten", store.settle())
+
+    def _tell_matched(self, name: str, before: int | None, horizon: int | None) -> None:
+        """Say of the rows that expire now, and that partitions vote on, that they have matched. Those that have not are
+        found as ever."""
+        ballots = self.emitter.ballots
+        if horizon is None or ballots is None or name not in ballots.keys:
+            return
+        for part, rows in expiring(self.stores[name], ballots.keys[name], before, horizon):
+            self.emitter.matched(name, part.table, rows[part.flag(MATCHED, rows)])
 
     def _horizon(self, name: str) -> int | None:
         """The time before which rows of an input are of no use; where cells are kept, the start of one."""
@@ -329,6 +343,14 @@ class WindowJoin(BinaryJoin):
         """None: a row matches those of its window."""
         return ()
 
+    def newest_times(self) -> dict[str, int]:
+        """Those of the clock of this partition."""
+        return dict(self.clock.newest)
+
+    def follow(self, newest: Mapping[str, int]) -> None:
+        """The clock goes by them."""
+        self.clock.shared = dict(newest)
+
     def inherit(self, heir: Partition, origins: Sequence[Origin], version: int) -> None:
         """The rows, the clocks that are furthest behind, and averages in proportion to the partitions."""
         super().inherit(heir, origins, version)
@@ -357,6 +379,7 @@ class WindowJoin(BinaryJoin):
             "widths": {name: layout.width for name, layout in self.layouts.items()},
             "choices": {name: choice.as_json() for name, choice in self.choices.items()},
             "overload": self.overload.as_json(),
+            **({} if self.clock.shared is None else {"shared": dict(self.clock.shared)}),
             **({} if self.victims is None else {"victims": self.victims.save()}),
         }
         return state
@@ -367,6 +390,8 @@ class WindowJoin(BinaryJoin):
         values = state.values
         self.now, self.active = values["now"], dict(values["active"])
         self.clock.newest = dict(values["newest"])
+        if self.clock.shared is not None:
+            self.clock.shared = dict(values["shared"])
         self.choices = {name: Choice(**saved) for name, saved in values["choices"].items()}
         self.overload.restore(values["overload"], state.history)
         if self.victims is not None:

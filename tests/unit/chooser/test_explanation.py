@@ -406,3 +406,11 @@ def test_hot_keys() -> None:
         "  9: 30.0 % of the work, right and left divided by 3 x 2 of 6 partitions that have it",
         "  8: 1.0 % of the work, cooled down, 2 partitions that have it",
     ]
+
+
+def test_a_vote_of_the_partitions() -> None:
+    options = {"window": [60_000_000, 60_000_000], "time": ["at", "at"], "lateness": 5_000_000, "hot_votes": True}
+    text = str(explained(story("window", how="full", hot_keys=["left", "right"], **options), None))
+    assert "on copied rows that match nothing all partitions decide together" in text
+    assert "two micro-batches later, or when right has ended (end_input)" in text
+    assert "idle_timeout" not in text

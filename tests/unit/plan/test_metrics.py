@@ -130,6 +130,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         for operator in ("symmetric", "window", "mjoin", "punctuated", "semi_stream"):
             case = next(case for case in CASES if case.operator == operator and spreads(case))
             found.run_spread(case, tmp_path_factory.mktemp(operator))
+        for name in ("symmetric, full, where", "window-full, HN"):  # which vote on rows of hot keys
+            case = next(case for case in CASES if case.name == name)
+            found.run_spread(case, tmp_path_factory.mktemp(f"voting-{case.operator}"))
     return found
 
 
