@@ -241,9 +241,14 @@ def skew() -> str:
         if runs:
             rows = [(name, *(shown(one.get(kind, {}), speed, ",") for kind in engines)) for name, one in runs.items()]
             parts.append(table([f"rows/s, {text}", *engines.values()], rows))
-        if (cost := runs.get("uniform", {}).get("hot", {}).get("cost")) is not None:
-            said = f"costs {cost:.1%}" if cost > 0 else "costs nothing that can be measured"
-            parts.append(prose(f"Where keys are uniform, `hot_keys` {said} ({text}).".replace("%", " %")))
+        costs = [
+            (one["hot"]["cost"], statistics.median(one["off"]["batch_seconds"]))
+            for one in runs.values()
+            if one["hot"].get("cost") is not None
+        ]
+        if costs:
+            said = " and ".join(f"{max(cost, 0):.1%} of micro-batches of {seconds:.2g} s" for cost, seconds in costs)
+            parts.append(prose(f"Where keys are uniform, `hot_keys` costs {said} ({text}).".replace("%", " %")))
     return "\n\n".join(parts)
 
 
